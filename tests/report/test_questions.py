@@ -112,11 +112,14 @@ def options_file(path, num_rows=240, seed=0):
 
 def test_options_vary_by_row(tmp_path):
     file, expected = options_file(tmp_path / "a.jsonl")
-    scored = report.score_files(predictions=[file], metrics=["accuracy", "nll"], resamples=20)
+    names = ["accuracy", "nll", "brier"]
+    scored = report.score_files(predictions=[file], metrics=names, resamples=20)
     nll = [-log_softmax(z)[place] for z, place in expected]
     assert scored.value("nll") == pytest.approx(np.mean(nll), rel=1e-5)
     right = [z.argmax() == place for z, place in expected]
     assert scored.value("accuracy") == pytest.approx(np.mean(right))
+    brier = [np.sum((softmax(z) - np.eye(len(z))[place]) ** 2) for z, place in expected]
+    assert scored.value("brier") == pytest.approx(np.mean(brier), rel=1e-5)
     parts = {(part.part, part.metric): part for part in scored.groups}
     assert parts["options=3", "nll"].value == pytest.approx(np.mean(nll[1::4]), rel=1e-5)
     assert parts["type=score", "nll"].examples == 120
