@@ -91,6 +91,7 @@ def test_probabilities_that_round_to_one_are_still_ranked():
     labels = np.array([0, 1, 1, 1])
     np.testing.assert_array_equal(jax.nn.softmax(logits)[:, 1], 1)
     assert value_of(metrics.auroc, logits, labels) == 1
+    assert value_of(metrics.average_precision, logits, 1 - labels) == 1 / 4  # found last
     three = np.concatenate([logits, np.full((4, 1), -9, np.float32)], axis=1)
     assert value_of(metrics.auroc, three, labels) == 1
 
