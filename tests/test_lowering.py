@@ -2,7 +2,7 @@
 
 `jax.export` lowers without the device, and raises an error for an operation that a platform lacks.
 They are traced as in programs of users who forbid implicit promotions, such as int32 to float32.
-Logits are bfloat16, which a loss computes in float32.
+Logits of losses and metrics are bfloat16, with which they compute in float32.
 """
 
 import functools

@@ -104,6 +104,7 @@ def bootstrap(
       classes, or the recall of a class that was not drawn. `interval` and `difference` drop
       such samples.
 
+    >>> import jax, numpy as np
     >>> from calib_jax import metrics
     >>> logits, labels = np.tile([[2.0, 0.0], [0.0, 1.0]], (50, 1)), np.zeros(100, int)
     >>> samples = bootstrap(metrics.accuracy, logits, labels, key=jax.random.key(0))

@@ -394,7 +394,7 @@ def group_errors(
     Returns:
       One record per group, in ascending order of the groups.
 
-    >>> import jax
+    >>> import jax, numpy as np
     >>> from calib_jax import inference
     >>> logits = np.tile([[2.0, 1.0]], (200, 1))  # 73 % confident
     >>> labels = (np.arange(200) % 4 == 0).astype(int)  # right in 75 %
@@ -470,7 +470,7 @@ def class_errors(
     Returns:
       One record per class, named "0", "1", ...
 
-    >>> import jax
+    >>> import jax, numpy as np
     >>> from calib_jax import inference
     >>> logits = np.tile([[1.0, 1.0, 0.0]], (300, 1))
     >>> labels = (np.arange(300) < 90).astype(int)  # class 2, of 16 %, never occurs

@@ -113,6 +113,7 @@ def compare_metrics(
     Returns:
       A `MetricDifference`; a dictionary by name for several metrics.
 
+    >>> import jax, numpy as np
     >>> from calib_jax import inference, metrics
     >>> logits = np.tile([[2.0, 0.0]], (100, 1))
     >>> labels = (np.arange(100) < 40).astype(int)
@@ -238,6 +239,7 @@ def compare_ece(
       clusters: `[*batch]`, the cluster of each example, as integers or strings. Intervals
         covered in simulations of 50 clusters; the ends are -1 and 1 with one cluster.
 
+    >>> import jax, numpy as np
     >>> from calib_jax import inference
     >>> logits = np.tile([[2.0, 0.0]], (100, 1))
     >>> labels = (np.arange(100) < 40).astype(int)
@@ -424,6 +426,7 @@ def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = Non
     References:
       McNemar, Note on the sampling error of the difference between correlated proportions, 1947.
 
+    >>> import numpy as np
     >>> from calib_jax import inference
     >>> a = np.tile([[2.0, 0.0]], (14, 1))
     >>> test = inference.mcnemar(a, -a, (np.arange(14) >= 3).astype(int))

@@ -135,6 +135,7 @@ def decision_calibration(
 
     The forecast is 80 % rain on each of 30 days, and 18 of the days are rainy:
 
+    >>> import numpy as np
     >>> from calib_jax import inference
     >>> logits = np.tile(np.log([[0.2, 0.8]]), (30, 1))
     >>> rain = (np.arange(30) < 18).astype(int)

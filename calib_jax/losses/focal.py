@@ -141,7 +141,7 @@ def weighted_cross_entropy(
     References:
       Lin et al. 2025, BSCE-GRA: uncertainty weights on gradients.
 
-    >>> import jax.numpy as jnp
+    >>> import jax, jax.numpy as jnp, numpy as np
     >>> from calib_jax import losses
     >>> def mine(logits, labels):
     ...     score = lambda p: p.rest**2

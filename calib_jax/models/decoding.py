@@ -183,8 +183,7 @@ def translate(
     >>> from calib_jax import models
     >>> network = models.transformer(num_classes=9, width=8, depth=1, heads=2, mlp_width=8)
     >>> x = network.example_inputs()
-    >>> init = jax.jit(functools.partial(network.init, train=False))
-    >>> variables = init(jax.random.key(0), x)
+    >>> variables = network.init(jax.random.key(0), x, train=False)
     >>> models.translate(network, variables, x["source"], length=3, beam=2).tokens.shape
     (2, 3)
     """

@@ -367,8 +367,7 @@ def mlp(
 
     >>> import jax, jax.numpy as jnp
     >>> network = mlp(num_classes=3, hidden=(32,))
-    >>> run = jax.jit(functools.partial(network.init_with_output, train=False))
-    >>> logits, variables = run(jax.random.key(0), jnp.zeros((2, 5)))
+    >>> logits, _ = network.init_with_output(jax.random.key(0), jnp.zeros((2, 5)), train=False)
     >>> logits.shape
     (2, 3)
     """

@@ -139,7 +139,7 @@ def test_a_constant_logit_leaves_linear_fits_their_minimum():
         logits[:, 0] = 0  # the form of `calib_jax.binary`
         params = calibrators.vector.fit(logits, labels, ONES)
         assert params.state.name == "converged"  # nor is it separable
-    for penalty in (0.0, 0.1):
+        penalty = 0.1 if num_classes == 3 else 0.0
         penalties = dict(off_diagonal_penalty=penalty, intercept_penalty=penalty)
         params = calibrators.matrix.fit(logits, labels, ONES, **penalties)
         assert params.state.name == "converged"
@@ -225,6 +225,19 @@ def test_structured_scaling_reaches_the_nll_of_probmetrics(name, x64):
     assert params.state.name == "converged"
     reached = mean_nll(calibrators.named(name).apply(params, logits), labels)
     np.testing.assert_allclose(reached, RECORDED[name], atol=1e-4)
+
+
+def test_the_penalties_of_structured_scaling_follow_the_number_of_classes():
+    """The criterion has no slope at the fit of four classes."""
+    logits, labels = problem(80, 4, dtype=np.float64)
+    params = calibrators.sms.fit(logits, labels, ONES)
+    matrix, intercept = np.asarray(params.matrix), np.asarray(params.intercept)
+    p = softmax(logits / float(params.temperature), axis=1)
+    x = np.log(80 / 81 * p + 1 / 81 / 4)
+    residual = softmax(x @ matrix.T + intercept, axis=1) - np.eye(4)[labels]
+    pull = np.where(np.eye(4) > 0, matrix - 1, 3 * matrix)
+    np.testing.assert_allclose(residual.T @ x / 80 + 2 * 4 / 80 * pull, 0, atol=1e-4)
+    np.testing.assert_allclose(residual.mean(0) + 2 * 4 / 80 * intercept, 0, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -27,12 +27,13 @@ def runs(losses=("a", "b"), seeds=3):
     """Runs of two models, the second far too sure of itself."""
     actual = []
     labels = np.random.default_rng(0).integers(4, size=200)
+    shared = np.random.default_rng(1).normal(size=(200, 4))  # of an example, whatever the seed
     for place, loss in enumerate(losses):
         for seed in range(seeds):
             random = np.random.default_rng([place, seed])
 
             def logits(labels, random=random, place=place):
-                noise = random.normal(size=(len(labels), 4))
+                noise = 0.5 * random.normal(size=(len(labels), 4)) + shared
                 return ((1 + 3 * place) * (noise + np.eye(4)[labels])).astype(np.float32)
 
             rows = [

@@ -13,7 +13,7 @@ from experiments.reports import summary
 from tests.experiments.processes import finish, start, stop_after
 from tests.experiments.test_train import SHORT, SIZES
 
-TINY = ("--config.model.options.hidden=(8,)", "--resamples=100")
+TINY = ("--config.model.options.hidden=(16,)", "--resamples=100")
 
 
 def sweep(folder, *more, losses="cross_entropy,adafocal", config="configs/digits.py"):

@@ -60,8 +60,8 @@ def top(p, y, excluded_class=None):
 # Averages and summaries.
 
 
-def accuracy(p, y, w):
-    return mean(top(p, y)[1], w)
+def accuracy(p, y, w, excluded_class=None):
+    return mean(top(p, y, excluded_class)[1], w)
 
 
 def error(p, y, w):

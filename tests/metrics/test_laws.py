@@ -193,12 +193,14 @@ def test_what_cannot_be_measured_is_nan(name):
 
 
 @some_metrics
-def test_half_precision_is_read_and_not_kept(name):
+def test_leading_axes_are_rows_and_half_precision_is_read_and_not_kept(name):
     logits, labels = sample()
-    actual = value_of(CATALOGUE[name], jnp.asarray(logits, "bfloat16"), labels)
+    data = logits, labels, np.tile(np.float32([0.5, 1, 2]), 20)
+    stacked = [part.reshape(2, 3, 10, *part.shape[1:]) for part in data]
+    actual = value_of(CATALOGUE[name], jnp.asarray(stacked[0], "bfloat16"), *stacked[1:])
     assert {leaf.dtype for leaf in jax.tree.leaves(actual)} == {jnp.dtype("float32")}
     # Whole numbers are exact, so that nothing is rounded before the metric.
-    assert_same_value(name, actual, value_of(CATALOGUE[name], logits, labels))
+    assert_same_value(name, actual, value_of(CATALOGUE[name], *data))
 
 
 @pytest.mark.slow

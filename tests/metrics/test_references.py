@@ -17,6 +17,7 @@ FAMILIES = ("averages", "bins", "confusion", "reliability")
 
 # Options beside the defaults, each of which changes the value of this sample.
 OPTIONS = [
+    ("accuracy", {"excluded_class": 1}),
     ("top_k", {"k": 2}),
     ("top_k", {"k": 9}),
     *((name, {"num_bins": 7}) for name in ("ece", "adaptive_ece", "classwise_ece", "reliability")),

@@ -154,6 +154,11 @@ def test_the_first_of_two_decisions_of_equal_cost_is_taken(order):
     assert actual == costs[0, 0]
 
 
+def test_without_costs_the_top_label_is_decided_however_near_the_next_one():
+    logits = np.float32([[0, 2e-7], [0, 5]])
+    assert value_of(metrics.expected_cost, logits, np.array([1, 1])) == 0
+
+
 def test_the_confident_are_counted():
     logits, labels = sample(2)
     confidence, hit = top_label(logits, labels)

@@ -149,7 +149,7 @@ def test_rounded_rows_of_a_sharper_model_are_not_examples_of_the_fit(tmp_path):
     assert [*result.calibrators] == ["temperature"]
 
 
-ONES = np.ones(256)  # as in a report, whose fits have weights
+ONES_256 = np.ones(256)  # as in a report, whose fits have weights
 CRITERIA = ["nll", "ece", "adaptive_ece:0.01"]
 
 
@@ -157,13 +157,13 @@ def test_each_temperature_minimizes_its_criterion():
     held_out = sample(2.5, 1, 256)
     options = {"calibrate": "temperature", "fit_on": held_out, "criterion": CRITERIA, **FEW}
     found = temperatures(report.score(*sample(2.5, 0), **options))
-    expected = {"T by nll": calibrators.temperature.fit(*held_out, ONES).temperature}
+    expected = {"T by nll": calibrators.temperature.fit(*held_out, ONES_256).temperature}
     for name, metric, step in (
         ("T by ece", metrics.ece, 0.1),
         ("T by adaptive_ece:0.01", metrics.adaptive_ece, 0.01),
     ):
         grid = {"start": step, "stop": 10.0, "step": step, "criterion": metric}
-        expected[name] = calibrators.temperature.fit_grid(*held_out, ONES, **grid).temperature
+        expected[name] = calibrators.temperature.fit_grid(*held_out, ONES_256, **grid).temperature
     assert found == pytest.approx({name: float(one) for name, one in expected.items()}, rel=1e-6)
     assert len(set(found.values())) == 3
 

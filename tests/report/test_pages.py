@@ -128,6 +128,8 @@ def test_a_report_shows_its_figures_and_replaces_its_own_files_alone(folder, tmp
     one = {"as given": scored().reliability["as given"]}
     fewer = dataclasses.replace(scored(), reliability=one).save(tmp_path)  # its own files
     assert {*fewer} < {*names}
+    shown = re.findall(r"\]\((.*?\.png)\)", (tmp_path / "report.md").read_text())
+    assert shown == [name for name in fewer if name.endswith(".png")]
     assert (tmp_path / ".mine.old.partial" / "work.txt").read_text() == "work"
     (tmp_path / "other").mkdir()
     thesis = tmp_path / "other" / "report.md"

@@ -20,7 +20,10 @@ BLOCKS = [
 
 
 def test_an_example_without_a_label_is_predicted_from_its_input():
-    """A network sets inputs of weight 0 to 0, which would give all of them the same logits."""
+    """A network sets inputs of weight 0 to 0, which would give all of them the same logits.
+
+    Blocks hold every example once, in order, and the last one is padded.
+    """
     module = models.mlp(num_classes=3, hidden=(5,))
     inputs = np.random.default_rng(0).standard_normal((21, 4)).astype(np.float32)
     labels = np.arange(21, dtype=np.int32) % 2
@@ -35,7 +38,7 @@ def test_an_example_without_a_label_is_predicted_from_its_input():
     np.testing.assert_allclose(found.logits, wanted, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(found.weights, weights)
     parts = [*train.predict_blocks(train.linen(module), [state], source, batch_size=8)]
-    assert {block.shape for _, block, _ in parts} == {(8,)}  # the last one is padded
+    assert {block.shape for _, block, _ in parts} == {(8,)}
     np.testing.assert_array_equal(np.concatenate([part for _, part, _ in parts])[:21], labels)
     logits = np.concatenate([of_states[0] for of_states, *_ in parts])
     np.testing.assert_allclose(logits[:21], wanted, rtol=1e-5, atol=1e-6)
@@ -51,11 +54,17 @@ def test_predictions_are_in_the_order_of_the_source(num_devices, resident_bytes)
 
     rows = np.arange(21, dtype=np.float32)
     source = InMemory(rows[:, None] - 30, (rows % 5).astype(np.int32))
-    states = [tasks.state_of(losses.objective("brier"), seed=seed) for seed in (0, 0)]
+    state = tasks.state_of(losses.objective("brier"))
+    twice = jax.tree.map(lambda leaf: 2 * leaf, state.params)
+    states = [state, state._replace(params=twice)]
+    factors = [np.float32(one.params["in"][0, 0]) for one in states]
+    wanted = [np.stack([rows - 30, factor * (rows - 30)], axis=1) for factor in factors]
     options = {"batch_size": 8, "devices": train.local_devices(num_devices)}
     found = train.predict_all(numbered, states, source, resident_bytes=resident_bytes, **options)
-    for logits in found.logits:
-        np.testing.assert_array_equal(logits[:, 0], rows - 30)
+    np.testing.assert_array_equal(found.logits, wanted)
+    blocks = [*train.predict_blocks(numbered, states, source, **options)]
+    of_states = [np.concatenate(parts)[:21] for parts in zip(*(b[0] for b in blocks), strict=True)]
+    np.testing.assert_array_equal(of_states, wanted)
     np.testing.assert_array_equal(found.labels, rows % 5)
     assert found.weights is None
     weights = rows % 3

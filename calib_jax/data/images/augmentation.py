@@ -54,7 +54,7 @@ def random_crop(*, padding: int = 4, fill: str = "zeros") -> Augmentation:
       He et al. 2016, Deep Residual Learning, section 4.2.
 
     >>> crop = random_crop(padding=1)
-    >>> jax.jit(crop)(jax.random.key(0), jnp.ones((32, 32, 3), jnp.uint8)).shape
+    >>> crop(jax.random.key(0), jnp.ones((32, 32, 3), jnp.uint8)).shape
     (32, 32, 3)
     """
     checks.whole("padding", padding, 0)
@@ -103,7 +103,7 @@ def random_zoom(*, smallest: Number = 0.5, largest: Number = 2.0) -> Augmentatio
       smallest, largest: the range of the factor.
 
     >>> zoom = random_zoom(smallest=2.0, largest=2.0)
-    >>> jax.jit(zoom)(jax.random.key(0), jnp.array([[7, 7], [7, 7]]))
+    >>> zoom(jax.random.key(0), jnp.array([[7, 7], [7, 7]]))
     Array([[7, 7],
            [7, 7]], dtype=int32)
     """
@@ -153,7 +153,7 @@ def random_color(
       Tian et al. 2021, Recall Loss, whose released code changes colors by half.
 
     >>> darker = random_color(brightness=1.0, contrast=0.0, saturation=0.0)
-    >>> jax.jit(darker)(jax.random.key(1), jnp.full((1, 1, 3), 100, jnp.uint8)).shape
+    >>> darker(jax.random.key(1), jnp.full((1, 1, 3), 100, jnp.uint8)).shape
     (1, 1, 3)
     """
     for name, value in dict(locals()).items():
@@ -310,7 +310,7 @@ def mixup_partners(
       Zhang et al. 2018, mixup: Beyond Empirical Risk Minimization.
 
     >>> keys = jax.random.split(jax.random.key(0), 5)
-    >>> partners = jax.jit(mixup_partners)(keys, jnp.array([True, True, False, True, True]))
+    >>> partners = mixup_partners(keys, jnp.array([True, True, False, True, True]))
     >>> int(partners[2]), sorted(partners.tolist())
     (2, [0, 1, 2, 3, 4])
     """
