@@ -67,7 +67,8 @@ def test_every_model_is_calibrated_by_its_own_file(files):
 def test_one_file_is_that_of_the_first_model_and_the_report_says_so(files):
     result = scored([files["a"], files["b"]], [files["val_a"]])
     assert [*temperatures(result)] == ["temperature"]
-    assert f"temperature fitted on 80 other examples of {files['val_a']}, T = " in str(result)
+    line = f"(method valid). temperature fitted on 80 other examples of {files['val_a']}, T = "
+    assert line in str(result)
     assert result.notes[-1].startswith("b: not calibrated, because --fit_on is given for a:")
 
 
