@@ -95,14 +95,16 @@ def by_group(logits, labels, groups, common):
     return common / ratio, spread
 
 
-@pytest.mark.parametrize(("sizes", "masked"), [((20, 300, 100), False), ((60, 240, 120), True)])
+@pytest.mark.parametrize(
+    ("sizes", "masked"), [((20, 300, 100), False), ((1, 299, 120), False), ((60, 240, 120), True)]
+)
 def test_small_groups_stay_near_the_common_temperature_and_large_ones_have_their_own(sizes, masked):
     logits, labels, groups = sample(0, sizes, (2.0, 1.0, 3.0))
     if masked:
         logits = np.where((np.arange(4) == 3) & (labels != 3)[:, None], -np.inf, logits)
     params = temperature.fit_by_group(logits, labels, groups)
     expected, spread = by_group(logits, labels, groups, float(params.common))
-    np.testing.assert_allclose(params.temperature, expected, rtol=4e-3)
+    np.testing.assert_allclose(params.temperature, expected, rtol=8e-3)
     np.testing.assert_allclose(params.spread, spread, rtol=0.05)
     answer = temperature.apply_by_group(params, logits, groups)
     each = np.asarray(params.temperature)[np.searchsorted(NAMES, groups)]
