@@ -240,6 +240,15 @@ def test_tails_of_very_many_examples(answered):
     np.testing.assert_allclose(tails, [0.5, 0.001], rtol=2e-3)
 
 
+@pytest.mark.parametrize(("num_clusters", "coverage"), [(21, 0), (24, 1)])
+def test_clusters_that_are_all_right_have_the_bound_of_hoeffding(num_clusters, coverage):
+    """.9^22 is the first power of .9 below .1; the bound of Bentkus is e times as large."""
+    ids = np.repeat(np.arange(num_clusters), 2)
+    data = logits_of(np.full(len(ids), 0.9)), np.zeros(len(ids), int)
+    actual = inference.guaranteed_coverage(*data, risk=0.1, clusters=ids)
+    assert actual.coverage == coverage
+
+
 @pytest.mark.slow
 def test_repeated_samples_of_a_question_are_one_cluster():
     """Check 100 sets of 300 questions of 5 samples, which are all right or all wrong."""
