@@ -222,7 +222,7 @@ def _max_where_tangent(rows_and_mask: tuple[Array, Array], tangents: Any) -> tup
     largest = max_where(rows, mask)
     is_largest = mask & (rows == largest[..., None]) & (largest > -jnp.inf)[..., None]
     tangent = jnp.sum(jnp.where(is_largest, tangents[0], 0), axis=-1)
-    return largest, tangent / jnp.maximum(jnp.sum(is_largest, axis=-1), 1)
+    return largest, tangent / jnp.maximum(jnp.sum(is_largest, axis=-1, dtype=tangent.dtype), 1)
 
 
 def of_margin(margin: PerExample) -> tuple[PerExample, PerExample, PerExample, PerExample]:

@@ -142,12 +142,12 @@ def class_adaptive_margin(
         weight = jnp.where(absent, 1, sums["weight"])
         multiplier = jnp.clip(sums["slope"] / weight, multiplier_min, multiplier_max)
         excess = sums["excess"] / weight
-        grows = excess > improvement * jnp.maximum(state.previous, 0)
+        grows = excess > improvement * jnp.maximum(state.previous, 0).astype(excess.dtype)
         grows &= jnp.asarray(progress.epochs) % rho_step == 0
         grown = jnp.minimum(rho_max, rho_growth * state.rho)
         after = ClassMarginState(multiplier, jnp.where(grows, grown, state.rho), excess)
         return jax.tree.map(
-            lambda old, new: jnp.where(absent, old, new).astype(old.dtype), state, after
+            lambda old, new: jnp.where(absent, old, new.astype(old.dtype)), state, after
         )
 
     def table(state: ClassMarginState, sums: Sums) -> dict[str, Array]:

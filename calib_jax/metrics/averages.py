@@ -126,7 +126,8 @@ def brier(logits: Logits, labels: Labels = None, weights: Weights = None) -> Sca
 
 
 def _cumulative_distances(predictions: Predictions) -> Columns:
-    excess = jnp.cumsum(predictions.p - predictions.is_true, axis=-1)[..., :-1]
+    p = predictions.p
+    excess = jnp.cumsum(p - predictions.is_true.astype(p.dtype), axis=-1)[..., :-1]
     return Columns({"distance": predictions.if_valid(jnp.mean(jnp.square(excess), axis=-1))})
 
 

@@ -120,7 +120,8 @@ def _class_bins(predictions: Predictions, *, num_bins: int = 15) -> Columns:
     """
     checks.num_bins(num_bins)
     p = jnp.where(predictions.valid[..., None], predictions.p, jnp.nan)
-    first_bin = num_bins * jnp.broadcast_to(jnp.arange(predictions.num_classes), p.shape)
+    classes = jnp.arange(predictions.num_classes, dtype=jnp.int32)
+    first_bin = num_bins * jnp.broadcast_to(classes, p.shape)
     columns = {"confidence": p, "hit": predictions.is_true.astype(p.dtype)}
     cell = bin_index(p, uniform_edges(num_bins)) + first_bin
     return Columns(columns, cell, num_bins * predictions.num_classes)

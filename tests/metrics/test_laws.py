@@ -212,7 +212,7 @@ def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
     actual = metrics.values_of(CATALOGUE, logits, labels, weights)
     assert actual.keys() == CATALOGUE.keys()
     for name, value in actual.items():
-        assert_same_value(name, value, value_of(CATALOGUE[name], logits, labels, weights))
+        assert_same_value(name, value, CATALOGUE[name](logits, labels, weights))
 
 
 def shifted_and_rounded(logits, shift):
