@@ -144,7 +144,7 @@ def _focal_notes(
     states = [outcome.state for outcome in outcomes.values()]
     found = predictions(experiment, states, source)
     return {
-        seed: [run_report.focal_note(logits, found.labels)]
+        seed: [run_report.focal_note(logits, found.labels, found.weights)]
         for seed, logits in zip(outcomes, found.logits, strict=True)
     }
 

@@ -145,12 +145,14 @@ def log_histograms(
       Mukhoti et al., Calibrating deep neural networks using focal loss, NeurIPS 2020, figure 3:
       norms of last-layer gradients after three epochs.
     """
+    if not counts:
+        raise ValueError("log_histograms: there is nothing to draw.")
     edges = style.vector("edges", edges)
     if len(edges) < 2 or edges[0] <= 0 or np.diff(edges).min() <= 0:
         raise ValueError("log_histograms: edges must be positive and ascend.")
     named = {name: style.vector(f"counts of {name!r}", values) for name, values in counts.items()}
     for name, values in named.items():
-        if len(values) != len(edges) - 1 or values.min() < 0 or not values.sum() > 0:
+        if len(values) != len(edges) - 1 or values.min() < 0 or not 0 < values.sum() < np.inf:
             raise ValueError(
                 f"log_histograms: {name!r} must have {len(edges) - 1} counts, none of them negative"
                 " and one of them positive."

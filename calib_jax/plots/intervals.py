@@ -108,4 +108,6 @@ def _by_metric(estimates: Mapping[str, Any]) -> dict[str, dict[str, style.Triple
         for metric, estimate in members.items():
             triple = style.triple(f"intervals: {metric} of {method!r}", estimate)
             panels.setdefault(str(metric), {})[str(method)] = triple
+    if not panels:
+        raise ValueError("intervals: there is no value to draw.")
     return panels

@@ -107,7 +107,7 @@ def _legend(figure: style.Figure, shown: Sequence[int], class_names: Sequence[st
 
     handles = []
     for number in shown:
-        name = class_names[number] if number < len(class_names) else str(number)
+        name = class_names[number] if 0 <= number < len(class_names) else str(number)
         color = colored(number) / 255
         handles.append(Patch(facecolor=tuple(color.tolist()), label=name))
     style.legend_below(figure, handles, _WIDTH * len(_PANELS))

@@ -362,6 +362,7 @@ class Streamed:
                 stream.close()
                 rest = Order(*(part[start:] for part in order))
                 stream = self._batches(rest, draw, accumulate)
+            last = None  # if an example cannot be read, the next call reads anew
             measured = []
             for number in range(stop - start):
                 state, values = run(state, next(stream))

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import optax
 
 from calib_jax.core import checks
+from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import PyTree
 from calib_jax.train.schedules import Schedule
 
@@ -138,7 +139,9 @@ def clipped(max_norm: float) -> optax.GradientTransformation:
     r"""Clip a gradient by global norm: scale by $\min(1, c / (\|g\| + 10^{-6}))$, as in torch."""
 
     def update(gradient: PyTree, state: PyTree, params: PyTree = None) -> tuple[PyTree, PyTree]:
-        factor = jnp.minimum(max_norm / (optax.tree.norm(gradient) + 1e-6), 1)
+        # In float16 the squares of a norm of 256 are infinite.
+        norm = optax.tree.norm(jax.tree.map(at_least_float32, gradient))
+        factor = jnp.minimum(max_norm / (norm + 1e-6), 1)
         return jax.tree.map(lambda g: g * factor.astype(jnp.asarray(g).dtype), gradient), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)

@@ -50,8 +50,14 @@ class Predicted(NamedTuple):
 
     @property
     def arrays(self) -> dict[str, Any]:
-        """The arrays of a prediction file by name; without weights if there are none."""
-        return {name: leaf for name, leaf in self._asdict().items() if leaf is not None}
+        """The arrays of a prediction file by name; without weights if there are none.
+
+        Logits of bfloat16, which such a file cannot hold, are float32 there.
+        """
+        arrays = {
+            name: np.asarray(leaf) for name, leaf in self._asdict().items() if leaf is not None
+        }
+        return {k: v.astype(np.float32) if v.dtype.kind == "V" else v for k, v in arrays.items()}
 
 
 def predict(

@@ -20,7 +20,7 @@ from calib_jax.core.types import Progress, PyTree
 from calib_jax.train.feeds import Order, RunSteps, feed, in_batches, steps_per_epoch
 from calib_jax.train.forward import HEAD, with_classes
 from calib_jax.train.pmap import Devices, all_devices, axis_of, first
-from calib_jax.train.state import Plan, Task, not_finite
+from calib_jax.train.state import Plan, Task, check_parts, not_finite
 from calib_jax.train.step import make_eval_step, make_train_step, same_kind
 
 _AT_ONCE = 256  # examples per read when searching for a label
@@ -92,6 +92,7 @@ class Programs:
         training_feed = feed_of(task.train)
         self._steps = self._warm_up_steps = training(task.objective, task.reduction)
         if plan.warm_up_epochs:
+            check_parts(forward, {}, warm_up_objective=task.warm_up_objective)
             self._warm_up_steps = training(task.warm_up_objective, task.warm_up_reduction)
             counts = np.ones(task.num_classes)
             init = functools.partial(task.warm_up_objective.init, task.num_classes, counts)

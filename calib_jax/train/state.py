@@ -13,6 +13,7 @@ import optax
 
 from calib_jax.core import checks
 from calib_jax.core.examples import Examples, Source, check_source
+from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train.forward import Forward, LastLayer, check_forward
 from calib_jax.train.pmap import canonical, first
@@ -61,6 +62,7 @@ def check_parts(forward: Any, metrics: Any, **others: Any) -> None:
     others |= {f"metrics[{name!r}]": metric for name, metric in metrics.items()}
     kinds = {
         "objective": ("clock", "losses.objective(NAME)"),
+        "warm_up_objective": ("clock", "losses.objective(NAME)"),
         "tx": ("update", "train.optimizer(NAME, RATE)"),
     }
     for name, value in others.items():
@@ -145,7 +147,8 @@ def create(
       tx: the optimizer.
       num_classes: the number of classes, for the objective.
       seed: the seed of the random key.
-      averaged: whether to keep moving averages; they start as copies of the variables.
+      averaged: whether to keep moving averages; they start as copies of the variables, in float32
+        or wider.
       class_counts: the number of training examples of each class, for objectives that need it.
     """
     checks.seed(seed)
@@ -164,9 +167,14 @@ def create(
         opt_state=_arrays(tx.init(params)),
         loss_state=_arrays(objective.init(num_classes, *counts)),
         rng=jax.random.key_data(jax.random.key(seed)),
-        # Copy, because a buffer can be donated only once.
-        average=jax.tree.map(jnp.copy, (params, others)) if averaged else (),
+        average=jax.tree.map(_copied, (params, others)) if averaged else (),
     )
+
+
+def _copied(leaf: Array) -> Array:
+    """Copy a leaf, since a buffer can be donated only once, in a dtype that holds small moves."""
+    is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
+    return jnp.array(leaf, wide(leaf.dtype)) if is_float else jnp.copy(leaf)
 
 
 def _arrays(tree: PyTree) -> PyTree:
@@ -391,3 +399,9 @@ def check_run(state: Any, task: Task, plan: Plan) -> None:
             f"plan.best names {', '.join(unmeasured)}, which the task does not measure: give"
             ' metrics of these names, and evaluated={"validation": SOURCE}.'
         )
+    row = jnp.zeros((1, task.num_classes)), jnp.zeros(1, int), jnp.ones(1)
+    for name in plan.best:
+        metric = task.metrics[name]
+        value = jax.eval_shape(lambda *row, of=metric: of.value(of.stat(*row)), *row)
+        if getattr(value, "shape", None) != ():
+            raise ValueError(f"plan.best needs metrics of one number, and {name} has several.")

@@ -257,12 +257,16 @@ def moved(averages: PyTree, values: PyTree, step: Array, decay: float) -> PyTree
     r"""Update moving averages: $a \leftarrow d_t a + (1 - d_t) x$.
 
     The decay grows as $d_t = \min(d, (1 + t) / (10 + t))$, so that the random initial weights
-    leave the average quickly.
+    leave the average quickly. A value that is no float, such as a counter, is the newest one.
     """
     share = jnp.minimum(decay, (1 + step) / (10 + step))
-    return jax.tree.map(
-        lambda a, x: (share * a + (1 - share) * x).astype(a.dtype), averages, values
-    )
+
+    def of_leaf(a: Array, x: Array) -> Array:
+        if not jnp.issubdtype(a.dtype, jnp.inexact):
+            return x
+        return (share * a + (1 - share) * x.astype(a.dtype)).astype(a.dtype)
+
+    return jax.tree.map(of_leaf, averages, values)
 
 
 def make_eval_step(

@@ -81,15 +81,18 @@ def write(
     return _save(folder, page)
 
 
-def focal_note(logits: np.ndarray, labels: np.ndarray) -> str:
+def focal_note(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None = None) -> str:
     """State the focal loss that would calibrate a network of cross-entropy, and what FL-3 would do.
 
     Args:
       logits: of validation examples, `[rows, classes]`.
       labels: their classes.
+      weights: their weights, if they have any; labels of weight 0 are left out.
     """
+    if weights is not None:
+        logits, labels = logits[weights > 0], labels[weights > 0]
     most = max(_ROWS // 5, min(_ROWS, 100 * _ROWS // logits.shape[-1]))
-    every = -(-len(labels) // most)
+    every = max(1, -(-len(labels) // most))
     logits, labels = logits[::every], labels[::every]
     try:
         matched = losses.matched_focal(logits, labels)

@@ -383,8 +383,8 @@ def _change(change: Any, p: float | None, interval: str) -> dict[str, Any]:
 
 
 def _over_seeds(values: Sequence[float], of_baseline: Sequence[float]) -> float | None:
-    """Compute the p-value of a paired t-test over the seeds; None for fewer than five."""
-    if len(values) < SEEDS_FOR_A_TEST:
+    """Compute the p-value of a paired t-test over five seeds or more; None for equal values."""
+    if len(values) < SEEDS_FOR_A_TEST or np.array_equal(values, of_baseline):
         return None
     import scipy.stats  # imported late: it takes half a second, and only this test needs it
 

@@ -117,6 +117,7 @@ REFUSED = {
     "train: inputs and labels must have one entry": (PIXELS[1:], LABELS, {}),
     "test: inputs must be .* as in training": (PIXELS, LABELS, {"test": (FIRST, LABELS)}),
     "the label 3 of example 2 must be one of the 3": (PIXELS, LABELS + (LABELS == 2), {}),
+    "label d of example 0 .* classes, a, b, c": (PIXELS, np.array([*"dbc"])[LABELS], {}),
     r"got \(30, 1, 4, 5\):.* puts the channels last": (FIRST[:, :1], LABELS, {}),
 }
 

@@ -376,6 +376,8 @@ def test_a_run_of_cross_entropy_names_the_focal_loss_that_would_calibrate_it(sca
     z, labels = answers()
     note = run_report.focal_note(scale * z, labels)
     assert re.search(said, note), note
+    unlabelled = np.r_[labels, np.full(500, 255)], np.r_[np.ones(1000), np.zeros(500)]
+    assert run_report.focal_note(scale * np.r_[z, z[:500]], *unlabelled) == note
 
 
 def test_a_run_at_chance_names_no_focal_loss():

@@ -180,6 +180,8 @@ def test_every_panel_shows_its_pixels():
     np.testing.assert_array_equal(confidence.images[0].get_array(), CONFIDENCE)
     assert error.get_title("left") == "error (25.0% wrong)"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["sky", "road", "2"]
+    ignored = plots.segmentation(IMAGE, LABELS - 1, *arrays[2:], class_names=("sky", "road"))
+    assert ignored.legends[0].get_texts()[0].get_text() == "-1"
     bottoms = [axes.get_window_extent().y0 for axes in figure.axes]
     np.testing.assert_allclose(bottoms, bottoms[0])
     distances = np.abs(palette[:, None].astype(int) - palette).sum(axis=-1)
@@ -235,6 +237,12 @@ REFUSED = {
     "pixels": (
         lambda: plots.segmentation(IMAGE, LABELS, PREDICTED.T, CONFIDENCE),
         r"predicted must be \(2, 3\)",
+    ),
+    "no metric": (lambda: plots.intervals({"a": {}}), "there is no value to draw"),
+    "no histogram": (lambda: plots.log_histograms({}, [1, 2], quantity="a"), "nothing to draw"),
+    "infinite": (
+        lambda: plots.log_histograms({"a": [np.inf]}, [1, 2], quantity="a"),
+        "'a' must have 1 counts",
     ),
     "ending": (lambda: plots.save(plots.intervals({"a": 1}), "a.bmp"), "end it in .png"),
 }

@@ -250,3 +250,22 @@ def test_the_first_error_of_the_order_is_raised_and_everything_ends():
     with pytest.raises(ValueError, match="example 33 is bad"):
         read_through(run_steps, order, [], Draw(0, 0))
     assert not reading()
+
+
+def test_a_stream_goes_on_once_its_examples_can_be_read():
+    """At the step where it stopped, by the same program, as after a network drive came back."""
+    broken = []
+    source = Numbers(12, lambda index: broken and 1 / 0)
+    order, state = (
+        train.in_batches(np.arange(12), 2),
+        train.replicate(tasks.state_of(OBJECTIVE), ONE),
+    )
+    run_steps = train.Streamed(source, ONE, threads=1).training(echo)
+    state, _ = run_steps(state, order, None, 0, 1)
+    broken.append(True)
+    with pytest.raises(ZeroDivisionError):
+        run_steps(state, order, None, 1, 6)
+    broken.clear()
+    state = train.replicate(tasks.state_of(OBJECTIVE), ONE)
+    _, read = run_steps(state, order, None, 1, 6)
+    assert read()["index"].ravel().tolist() == [*range(2, 12)]

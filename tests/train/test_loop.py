@@ -706,3 +706,8 @@ def test_plans_and_tasks_are_checked():
         train.make_train_step(tasks.forward, OBJECTIVE, tasks.sgd(), average=1.5)
     with pytest.raises(ValueError, match="patience_for must be one of 'ece'"):
         train.Plan(num_epochs=1, batch_size=8, best={"ece": "min"}, patience=1)
+    with pytest.raises(TypeError, match="warm_up_objective must be what losses"):
+        train.Programs(task_of(), dataclasses.replace(PLAN, warm_up_epochs=1))
+    several = task_of(metrics={"nll": metrics.reliability})
+    with pytest.raises(ValueError, match="needs metrics of one number, and nll has several"):
+        run("unused", task=several)

@@ -4,6 +4,7 @@ import json
 import pathlib
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -176,6 +177,15 @@ def test_a_small_gradient_is_not_clipped(factor, x64):
     updates = updated(tx, small)
     for path in PATHS:
         np.testing.assert_allclose(leaf(updates, path), -0.1 * leaf(small, path), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_large_gradient_of_half_precision_is_clipped(dtype):
+    gradient = {"w": jnp.full(1000, 100, dtype)}
+    tx = train.optimizer("sgd", 1.0, clip_norm=2.0)
+    clipped, _ = tx.update(gradient, tx.init(gradient), gradient)
+    assert clipped["w"].dtype == dtype
+    np.testing.assert_allclose(np.linalg.norm(np.asarray(clipped["w"], float)), 2, rtol=0.01)
 
 
 def test_unknown_names_and_options():

@@ -73,6 +73,17 @@ def test_predictions_are_in_the_order_of_the_source(num_devices, resident_bytes)
     np.testing.assert_array_equal(found.weights, weights)
 
 
+def test_a_file_of_predictions_has_no_bfloat16():
+    """NumPy would write bytes without a dtype."""
+    logits = jnp.asarray([[1.5, -jnp.inf]], jnp.bfloat16)
+    arrays = train.Predicted(logits, np.zeros(1, np.int32), None).arrays
+    assert {name: array.dtype.name for name, array in arrays.items()} == {
+        "logits": "float32",
+        "labels": "int32",
+    }
+    np.testing.assert_array_equal(arrays["logits"], [[1.5, -np.inf]])
+
+
 def test_written_blocks_are_read_back(tmp_path):
     for dtype, tolerance in (("float32", 0), ("float16", 1e-3)):
         folder = tmp_path / "new" / dtype

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from calib_jax import losses, metrics, train
+from calib_jax.train.step import moved as moved_averages
 from calib_jax.train.step import weights_of
 from tests.options import assert_recorded
 from tests.train import tasks
@@ -158,6 +159,13 @@ def test_averages_follow_the_weights_and_are_what_is_evaluated(x64):
         expected = decay * expected + (1 - decay) * np.asarray(state.params["out"])
     np.testing.assert_allclose(state.average[0]["out"], expected, rtol=1e-6)
     assert not np.allclose(state.params["out"], expected, rtol=1e-3)
+    # Small moves of half precision count, and a counter is no average.
+    start = {"params": {"w": jnp.ones(2, jnp.bfloat16)}, "counts": {"n": jnp.zeros((), int)}}
+    averages = train.create(start, CROSS_ENTROPY, tasks.sgd(), 2, 0, averaged=True).average
+    values = {"w": jnp.full(2, 1.125, jnp.bfloat16)}, {"counts": {"n": jnp.ones((), int)}}
+    weights, others = moved_averages(averages, values, jnp.asarray(1000), 0.99)
+    np.testing.assert_allclose(weights["w"], 1.00125, rtol=1e-6)
+    assert others["counts"]["n"] == 1
 
     evaluate = jax.jit(train.make_eval_step(tasks.forward, {"nll": metrics.nll}))
     averages = state._replace(params=state.average[0], average=())

@@ -247,14 +247,16 @@ def _checked(part: str, inputs: PyTree, labels: np.ndarray, names: Sequence[str]
             f"{part}: inputs and labels must have one entry for each example, got inputs"
             f" {shapes[:3]} and labels {labels.shape}. np.stack makes an array of a list."
         )
+    given, known = labels, f"0 to {len(names) - 1}"
     if labels.dtype.kind == "U":
+        known = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
         number = {name: k for k, name in enumerate(names)}
         labels = np.array([number.get(str(name), -1) for name in labels])
     wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
     if wrong.size:
         raise ValueError(
-            f"{part}: the label {labels[wrong[0]]} of example {wrong[0]} must be one of the"
-            f" {len(names)} classes, 0 to {len(names) - 1}."
+            f"{part}: the label {given[wrong[0]]} of example {wrong[0]} must be one of the"
+            f" {len(names)} classes, {known}."
         )
     return InMemory(inputs, labels.astype(np.int32))
 
