@@ -122,6 +122,7 @@ def _class_sums(p: Matrix, order: Indices, num_bins: int) -> tuple[Column, Colum
 
     def with_first(total: Any, values: np.ndarray) -> Column:
         sums = np.bincount(cell, values, num_classes * num_bins).reshape(num_classes, num_bins)
+        sums = sums.astype(float)  # without any entry, NumPy returns integers
         sums[:, 0] = np.maximum(total - np.sum(sums, axis=1), 0)
         return sums.ravel()
 

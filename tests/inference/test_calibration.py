@@ -158,11 +158,13 @@ def test_errors_are_those_of_the_subsets():
         assert part.error == pytest.approx(bound.value, abs=1e-6)
         assert part.floor == pytest.approx(bound.floor, rel=0.1)
         assert part.p_value == pytest.approx(bound.p_value, abs=0.1)
-    per_class = np.asarray(metrics.per_class_ece(logits, labels))
-    for k, part in enumerate(inference.class_errors(logits, labels, key=KEY, num_resamples=100)):
-        assert part.error == pytest.approx(per_class[k], abs=1e-6)
-        assert part.gap == pytest.approx((p[:, k] - (labels == k)).mean(), abs=1e-6)
-        assert (part.name, part.size) == (str(k), (labels == k).sum())
+    for num_bins in (15, 1):  # with one bin, no probability lies above the first
+        per_class = np.asarray(metrics.named("per_class_ece", num_bins=num_bins)(logits, labels))
+        options = {"key": KEY, "num_bins": num_bins, "num_resamples": 100}
+        for k, part in enumerate(inference.class_errors(logits, labels, **options)):
+            assert part.error == pytest.approx(per_class[k], abs=1e-6)
+            assert part.gap == pytest.approx((p[:, k] - (labels == k)).mean(), abs=1e-6)
+            assert (part.name, part.size) == (str(k), (labels == k).sum())
 
 
 def test_the_draws_are_forty_for_each_part_and_as_good_a_few_at_a_time():
