@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Integer, Shaped
 
 from calib_jax.core.arrays import as_numbers
 from calib_jax.core.types import Array
@@ -83,7 +83,7 @@ def p_of_z(value: float, deviation: float = 1.0) -> float:
 
 def paired_test(
     differences: Column,
-    cluster: Integer[np.ndarray, " rows"] | None,
+    cluster: Shaped[np.ndarray, " rows"] | None,
     level: float,
     *,
     student: bool = False,
@@ -95,7 +95,8 @@ def paired_test(
     """
     num_rows, value = len(differences), float(np.mean(differences))
     residuals = differences - value
-    sums = residuals if cluster is None else np.bincount(cluster, residuals)
+    place = None if cluster is None else np.unique(cluster, return_inverse=True)[1]
+    sums = residuals if place is None else np.bincount(place, residuals)
     if len(sums) < LEAST_UNITS:
         return NormalTest(value, math.nan, math.nan, math.nan)
     variance = float(np.sum(np.square(sums))) * len(sums) / (len(sums) - 1) / num_rows**2

@@ -95,6 +95,16 @@ def test_ranked_draws_take_whole_blocks_of_the_data(monkeypatch):
     assert hits.ranked.mean() == pytest.approx(64, abs=4 * 80 * np.sqrt(0.16 / 8 / 500))
 
 
+def test_clusters_of_a_paired_test_may_have_any_names():
+    values = np.random.default_rng(0).normal(0.3, 1, 120)
+    cluster = np.repeat(np.arange(12), 10)
+    wanted = inference.paired_test(values, cluster, 0.9, student=True)
+    for names in (100 * cluster + 7, np.char.add("image ", cluster.astype(str))):
+        assert inference.paired_test(values, names, 0.9, student=True) == pytest.approx(wanted)
+    few = inference.paired_test(values[:90], cluster[:90] + 101, 0.9)
+    assert np.isnan(few[1:]).all()  # nine clusters
+
+
 def test_chunks_of_draws_change_nothing(monkeypatch):
     _, labels, p = simulated(np.random.default_rng(1), 83, 3)  # the last block is not full
     few(monkeypatch, _VERSIONS=5)
