@@ -87,7 +87,10 @@ class ImageStream:
                     f" Stream for {member}."
                 )
         refuse(name, _over_images(invalid), (labels.size, logits.shape[-1]), weightless=True)
-        self._parts.append(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), stats))
+        # An image of void pixels alone is none of the units that are drawn.
+        pixels = tuple(range(1, labels.ndim))
+        kept = slice(None) if weights is None else np.any(np.asarray(weights) > 0, axis=pixels)
+        self._parts.append(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64)[kept], stats))
 
     def compute(self) -> dict[str, Any]:
         """Compute every metric over the pixels of all images."""
@@ -117,7 +120,8 @@ class ImageStream:
 
         Args:
           key: PRNG key of the drawn images.
-          num_resamples: number of resamples, each of as many images as there are, with replacement.
+          num_resamples: number of resamples, each of as many images as have a pixel, with
+            replacement.
           level: the nominal coverage, a fraction.
           method: "valid" for percentiles, the interval of Clopper and Pearson for an accuracy or an
             error of 0 or 1, and no interval of a calibration error (`metric.biased`): noise raises
