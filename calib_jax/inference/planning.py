@@ -19,8 +19,8 @@ the pilot: $n = k^2 s^2 / y^2$.
 
 *Two ECEs that differ by y.* Every confidence of model a is too high by y, and model b is
 calibrated. The debiased squared errors differ by $y^2$, with the variance $v / n + w / n^2$, where
-$v = 4 y^2 E[r_a^2]$ and $w = 2 (\sum_b s_{ab}^4 + \sum_b s_{bb}^4 - 2 \sum_{b, b'} X_{b b'}^2 /
-(w_b w_{b'}))$ (`compare_calibration`). So n solves $y^4 n^2 = k^2 (v n + w)$.
+$v = 4 y^2 E[(c - y) (1 - c + y)]$ and $w = 2 (\sum_b s_{ab}^4 + \sum_b s_{bb}^4 - 2 \sum_{b, b'}
+X_{b b'}^2 / (w_b w_{b'}))$ (`compare_calibration`). So n solves $y^4 n^2 = k^2 (v n + w)$.
 
 *A temperature within a share x.* $n = (z_{(1 + \mathrm{level}) / 2}\, s / \log(1 + x))^2$ with the
 standard deviation s of a row's influence on the logarithm of the fitted temperature.
@@ -76,7 +76,7 @@ class RowsNeeded(NamedTuple):
       error_difference: rows that detect the difference of two error rates.
       ece_difference: rows that detect the difference of two ECEs.
       temperature: rows that fit a temperature as precisely as asked; None also for stated
-        confidences, and for a pilot without a best temperature.
+        confidences, for logits of -inf, and for a pilot without a best temperature.
     """
 
     ece: int | None
@@ -105,7 +105,7 @@ def rows_needed(
     With fewer rows than computed, "no difference was found" says little. A pilot of some 200 rows
     is enough. Rows in clusters, such as pixels, need more. In simulations at a power of 80 %, the
     test of an ECE found it in 77 to 82 % of sets, tests of error rates in 81 to 87 %, and the test
-    of two ECEs in 78 to 88 %, but in 56 to 70 % where nearly certain models need below 3,000 rows.
+    of two ECEs in 77 to 90 %, and in 95 % or more where all confidences are equal.
 
     Args:
       logits: `[*batch, classes]`, the pilot.
@@ -129,7 +129,7 @@ def rows_needed(
     >>> logits = 2.0 * random.normal(size=(1000, 10))
     >>> labels = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
     >>> inference.rows_needed(logits, labels, ece=0.02, temperature=0.05)
-    RowsNeeded(ece=8696, error_difference=39840, ece_difference=21491, temperature=1133)
+    RowsNeeded(ece=8696, error_difference=39840, ece_difference=21542, temperature=1133)
     """
     asked = dict(ece=ece, error_difference=error_difference, ece_difference=ece_difference)
     asked |= dict(temperature=temperature, size=size, power=power)
@@ -188,7 +188,8 @@ def _for_eces(bins: list[Binned], difference: float, effect: float) -> int:
     spread = [np.sum(np.square(of_model.spread * share(of_model))) for of_model in bins]
     # A second model that is not given has the same spread and independent errors.
     degenerate = 2 * spread[0] if len(bins) == 1 else sum(spread) - 2 * shared(*bins)
-    linear = 4 * difference**2 * np.sum(bins[0].spread) / len(bins[0].residual)
+    accuracy = np.maximum(bins[0].confidence - difference, 0)
+    linear = 4 * difference**2 * np.mean(accuracy * (1 - accuracy))
     linear, degenerate = effect**2 * linear, 2 * effect**2 * max(degenerate, 0.0)
     root = math.sqrt(linear**2 + 4 * difference**4 * degenerate)
     return math.ceil((linear + root) / (2 * difference**4))
@@ -196,7 +197,7 @@ def _for_eces(bins: list[Binned], difference: float, effect: float) -> int:
 
 def _for_temperature(model: Evaluation, error: float, level: float) -> int | None:
     logits, labels = (np.asarray(part) for part in model.copies[:2])
-    if values.is_stated(logits):
+    if values.is_stated(logits) or not np.all(np.isfinite(logits)):
         return None
     step = -(-len(labels) // _PILOT_OF_TEMPERATURE)
     rows, labels = population.rows_of(logits[::step], labels[::step])

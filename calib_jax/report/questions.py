@@ -166,9 +166,7 @@ def rows_needed(scoring: Scoring) -> Table | None:
         return None
     if first.present.sum() < _LEAST_ROWS:
         return None
-    is_finite = bool(np.isfinite(np.asarray(first.logits)).all())
-    other, precision = others[0] if others else None, 0.05 if is_finite else None
-    needed = inference.rows_needed(first, other=other, temperature=precision)
+    needed = inference.rows_needed(first, other=others[0] if others else None)
     asked = (
         *("detect an ECE of 2 points", "tell error rates 1 point apart"),
         *("tell ECEs 2 points apart", "fit a temperature within 5 %"),

@@ -248,7 +248,7 @@ def test_the_rows_of_differences_and_of_temperatures_follow_their_formulas():
     of_independent = 2 * accuracy * (1 - accuracy)
     alone = inference.rows_needed(z, y, error_difference=0.02)
     assert alone.error_difference == np.ceil(effect**2 * ((of_independent + 0.02) / 0.02**2 - 1))
-    # Two squared errors, one of them .02^2, with the noise of calibrated models.
+    # Two squared errors, one of them .02^2: the confidences of the first are .02 too high.
     members, means, residuals = [], [], []
     for logits in (z, other):
         p = softmax(logits)
@@ -262,7 +262,8 @@ def test_the_rows_of_differences_and_of_temperatures_follow_their_formulas():
     own = [np.sum(of_model**2) for of_model in means]
     for n, degenerate in ((alone, 2 * own[0]), (rows, own[0] + own[1] - 2 * shared)):
         n = n.ece_difference
-        linear = 4 * 0.02**2 * means[0] @ members[0].mean(0)
+        accuracy = softmax(z).max(1) - 0.02
+        linear = 4 * 0.02**2 * np.mean(accuracy * (1 - accuracy))
         variance = linear / n + 2 * degenerate / n**2
         assert effect * np.sqrt(variance) == pytest.approx(0.02**2, rel=2 / n)
 
@@ -283,6 +284,10 @@ def test_a_certain_model_needs_enough_rows_to_see_an_error():
     rows = inference.rows_needed(certain, ece=0.01, temperature=0.1)
     assert rows.ece == np.ceil(np.log(0.2) / np.log(0.99))
     assert rows.temperature is None
+    effect = scipy.stats.norm.ppf(0.975) + scipy.stats.norm.ppf(0.8)
+    assert rows.ece_difference == np.ceil(effect**2 * 4 * 0.02 * 0.98 / 0.02**2)
+    impossible = np.tile([2.0, 0.0, -np.inf], (100, 1))
+    assert inference.rows_needed(impossible, np.arange(100) % 2).temperature is None
 
 
 def test_ranks_are_those_of_paired_tests_with_holm():
