@@ -54,9 +54,9 @@ def fit(
     The prior of a bin's frequency is $\mathrm{Beta}(s m, s (1 - m))$ with the midpoint m of the
     bin, kept .005 from 0 and 1, and $s = N' / B$. A bin with $n_b$ examples and $k_b$ hits predicts
     $(k_b + s m) / (n_b + s)$. Equal probabilities (within 1e-6, in float64 1e-15) share a bin; B
-    counts the bins with examples, whose edges lie halfway between two examples. About $n^{1/3}$
-    models of n examples are averaged for every class, so this takes longer than the other
-    calibrators of one class: 50,000 examples of two classes take about a second on a laptop.
+    counts the bins with examples, whose edges lie halfway between two examples. About
+    $10\, n^{1/3}$ models of n examples are averaged for every class, so this takes longer than the
+    other calibrators of one class: 50,000 examples of two classes take about a second on a laptop.
 
     Args:
       logits: held-out logits or log-probabilities, `[*batch, classes]`, or a `metrics.Stated`.

@@ -158,6 +158,7 @@ def squared_error(
     if no bin has two examples, or two clusters where clusters are given.
     """
     key = _key_given("squared_error", key)
+    checks.whole("num_resamples", num_resamples)
     bins = binned(evaluation, num_bins=num_bins)
     if math.isnan(bins.value):
         return CalibrationTest(math.nan, math.nan)

@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core import population
+from calib_jax.core.values import refuse_probabilities
 from calib_jax.inference.gaps import bin_numbers
 from calib_jax.inference.squared_error import Binned, in_bins, moments
 
@@ -231,11 +232,16 @@ def _binned(logits: Any, labels: Any, num_bins: int, adaptive: bool) -> list[Bin
     return result
 
 
+def _are_labels(labels: np.ndarray, shape: tuple[int, ...]) -> bool:
+    return labels.shape == shape[-2:-1] and bool(np.all((labels >= 0) & (labels < shape[-1])))
+
+
 def _top_label(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return confidence and hit of the top label, `[seeds, rows]`."""
     if logits.shape == labels.shape and np.isin(labels, (0, 1)).all():
         confidence, right = logits, labels.astype(bool)
-    elif logits.ndim in (2, 3) and labels.shape == logits.shape[-2:-1]:
+    elif logits.ndim in (2, 3) and _are_labels(labels, logits.shape):
+        refuse_probabilities("ce2", logits)
         with np.errstate(invalid="ignore"):  # logits of inf give NaN, which is refused below
             shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
         confidence = 1 / np.exp(shifted).sum(axis=-1)
@@ -243,7 +249,8 @@ def _top_label(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.n
     else:
         raise ValueError(
             f"CE2 of shapes {logits.shape} and {labels.shape}: pass logits [*seeds, rows, classes]"
-            " with labels [rows], or confidences and hits of 0 and 1, both [*seeds, rows]."
+            " with labels [rows] between 0 and classes - 1, or confidences and hits of 0 and 1,"
+            " both [*seeds, rows]."
         )
     if not confidence.size:
         raise ValueError(f"CE2 needs examples, but the shape is {logits.shape}.")
@@ -312,6 +319,7 @@ def predict_loss(logits: Any, labels: Any, loss: str, **options: Any) -> LossPre
     (2.0, 1.4)
     """
     z, y = population.rows_of(logits, labels)
+    refuse_probabilities("predict_loss", z)
     rows = len(z)
     if rows < _FEW:
         warnings.warn(

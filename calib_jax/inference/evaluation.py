@@ -358,7 +358,8 @@ def runs_of_two(
 def in_order(confidence: Column, labels: Any) -> np.ndarray:
     """Return the indices that sort examples by confidence, then by label.
 
-    Sorted examples receive the same draws whatever the order in which they are given.
+    Sorted examples receive the same draws whatever the order in which they are given, except that
+    examples of equal confidence and label may exchange theirs.
     """
     return np.lexsort((np.asarray(labels), confidence))
 

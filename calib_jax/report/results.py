@@ -73,7 +73,8 @@ class Row(Number):
       predictions: name of the predictions: their own name ("as given" by default), the name of the
         calibrator after calibration, or the name of the other predictions in a comparison.
       convention: number and kind of bins, as text; empty for a metric without bins.
-      interval: kind of the interval: "percentile", "basic", "noise bound"; "none" without one.
+      interval: kind of the interval: "percentile", "basic", "noise bound", "Clopper-Pearson" or
+        "normal"; "none" without one.
       floor: the mean value of a calibrated model; None without a noise bound.
       p_value: the p-value of the hypothesis that the model is calibrated; None without a noise
         bound.

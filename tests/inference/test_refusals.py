@@ -93,6 +93,21 @@ CASES = {
         lambda: inference.calibration_test("squared_error", LOGITS, LABELS),
         r"calibration_test\('squared_error'\) draws .*: give key",
     ),
+    "draws of a test": (
+        lambda: inference.calibration_test(
+            "squared_error", LOGITS, LABELS, key=KEY, num_resamples=0
+        ),
+        "num_resamples must be at least 1, got 0",
+    ),
+    "labels of seeds": (lambda: inference.ce2(LOGITS, LABELS - 1), r"between 0 and classes - 1"),
+    "probabilities of seeds": (
+        lambda: inference.ce2(np.full((2, 20, 3), 1 / 3), LABELS),
+        "ce2: all 40 rows of the logits look like probabilities",
+    ),
+    "probabilities of a network": (
+        lambda: inference.predict_loss(np.full((20, 3), 1 / 3), LABELS, "focal"),
+        "predict_loss: all 20 rows of the logits look like probabilities",
+    ),
     "threshold": (
         lambda: inference.best_threshold(LOGITS, LABELS, key=KEY),
         "needs two classes, got 3. Give abstain_cost",
