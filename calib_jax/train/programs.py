@@ -115,6 +115,12 @@ class Programs:
             of_source = training_feed if source is task.train else feed_of(source)
             size = plan.eval_batch_size or plan.batch_size
             self._evaluations[name] = of_source.evaluation(step, size)
+        row = np.zeros((1, task.num_classes)), np.zeros(1, int), np.ones(1)
+        for name in plan.best.keys() & task.metrics.keys():
+            metric = task.metrics[name]
+            value = jax.eval_shape(lambda *row, of=metric: of.value(of.stat(*row)), *row)
+            if getattr(value, "shape", None) != ():
+                raise ValueError(f"best needs metrics of one number, and {name} has several.")
         self.update = jax.jit(same_kind(task.objective.update))
         self._values_of = jax.jit(
             lambda stats: {name: metric.value(stats[name]) for name, metric in task.metrics.items()}

@@ -12,7 +12,7 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from calib_jax import data, models, train
+from calib_jax import calibrators, data, models, train
 from calib_jax.data.formats import vectors
 from experiments import embed, exporting
 from experiments.datasets.text_encoder import TextEncoder, principal_components
@@ -78,6 +78,21 @@ def test_an_exported_network_runs_with_jax_alone(tmp_path):
     np.testing.assert_allclose(outputs["logits"], expected, rtol=1e-4, atol=1e-4)
     probabilities = scipy.special.softmax(expected, axis=1)
     np.testing.assert_allclose(outputs["probabilities"], probabilities, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["temperature", "dirichlet", "isotonic"])
+def test_a_calibrator_takes_batches_of_any_size(name):
+    """Of an exported network: the number of rows is a symbol there."""
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((60, 3), np.float32)
+    calibrator = calibrators.named(name)
+    params = calibrator.fit(logits, random.integers(3, size=60))
+    exported = exporting.exported(
+        lambda inputs: {"logits": calibrator.apply(params, inputs)}, logits, 0
+    )
+    for rows in (logits[:1], logits):
+        wanted = calibrator.apply(params, rows)
+        np.testing.assert_allclose(exported.call(rows)["logits"], wanted, rtol=1e-5)
 
 
 def test_what_cannot_be_exported_is_refused_at_once(tmp_path, monkeypatch):

@@ -709,5 +709,5 @@ def test_plans_and_tasks_are_checked():
     with pytest.raises(TypeError, match="warm_up_objective must be what losses"):
         train.Programs(task_of(), dataclasses.replace(PLAN, warm_up_epochs=1))
     several = task_of(metrics={"nll": metrics.reliability})
-    with pytest.raises(ValueError, match="needs metrics of one number, and nll has several"):
+    with pytest.raises(ValueError, match="best needs metrics of one number, and nll has several"):
         run("unused", task=several)

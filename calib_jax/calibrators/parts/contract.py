@@ -241,7 +241,8 @@ def logits_for(name: str, logits: Any, num_classes: int | None) -> Logits:
     `fit` has checked all rows of the data of the fit.
     """
     logits = as_numbers(name, "logits", logits)
-    logits, _, _ = arrays.batch_of(name, logits, np.zeros(np.shape(logits)[:-1], int))
+    zeros = np.zeros if checks.concrete(logits) else jnp.zeros  # `jax.export` has symbolic sizes
+    logits, _, _ = arrays.batch_of(name, logits, zeros(np.shape(logits)[:-1], int))
     if num_classes is not None and logits.shape[-1] != num_classes:
         raise ValueError(
             f"{name}: it was fitted on {num_classes} classes and the logits {logits.shape} have"
@@ -252,9 +253,7 @@ def logits_for(name: str, logits: Any, num_classes: int | None) -> Logits:
 
 @functools.partial(jax.jit, static_argnames="mixes_classes")
 def _nan_unless_valid(logits: Logits, *, mixes_classes: bool) -> Logits:
-    wrong = values.not_finite(logits)
-    if mixes_classes:
-        wrong |= jnp.any(logits == -jnp.inf, axis=-1)
+    wrong = values.not_finite(logits) | (mixes_classes & jnp.any(logits == -jnp.inf, axis=-1))
     return jnp.where(wrong[..., None], jnp.nan, logits)
 
 
