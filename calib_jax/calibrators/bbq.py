@@ -86,8 +86,9 @@ def _fit(examples: FitData, prior_strength: Number, prior_per_bin: Array) -> Par
         groups = grouped(p, target, weight, alike=examples.weights is None)
         edges = _edges(groups)
         total = jnp.sum(weight)
-        root = jnp.cbrt(total)
-        most = jnp.clip(jnp.ceil(_RANGE * root), 1, jnp.clip(total, 1, limit))
+        number = jnp.round(total, 3)  # in another order the sum of 20 rows may be 19.999998
+        root = jnp.cbrt(number)
+        most = jnp.clip(jnp.ceil(_RANGE * root), 1, jnp.clip(number, 1, limit))
         fewest = jnp.clip(jnp.floor(root / _RANGE), 1, most)
 
         def join(num_bins: Array, average: tuple[Array, ...]) -> tuple[Array, ...]:

@@ -252,6 +252,16 @@ def test_a_class_that_is_never_possible_has_equal_steps():
     np.testing.assert_allclose([knots[2], values[2]], 2 * [np.arange(80) / 79], rtol=1e-5)
 
 
+def test_bbq_averages_as_many_binnings_in_any_order_of_the_rows():
+    """Scaled to a mean of 1, these weights sum to 20, or in the second order to 19.999998."""
+    weights = np.repeat(np.float32([1, 2, 0.25]), [11, 6, 3])
+    logits, labels = problem(20, 2)
+    orders = [np.random.default_rng(seed).permutation(20) for seed in range(6)]
+    fits = [bbq.fit(logits[order], labels[order], weights[order]) for order in orders]
+    for again in fits[1:]:
+        np.testing.assert_allclose(again.values, fits[0].values, rtol=1e-5)
+
+
 def test_bbq_is_never_certain():
     """In float32 a posterior mean of (weight + s) / (weight + s + tiny) would round to 1."""
     logits, labels = problem(80, 2)
