@@ -117,7 +117,7 @@ def _thresholds(number: Any) -> Int[Array, " 8"]:
     in 1e9 resamples.
     """
     mean = jnp.maximum(0.0, 1 - 6 / jnp.sqrt(jnp.float32(number)))
-    chances = jnp.exp(-mean) * mean ** jnp.arange(8) / _FACTORIALS
+    chances = jnp.exp(-mean) * mean ** jnp.arange(8, dtype=mean.dtype) / _FACTORIALS
     return jnp.round(jnp.cumsum(chances) * 2**16).astype(jnp.int32)
 
 
@@ -142,7 +142,7 @@ def _within_classes(key: Array, classes: Labels) -> Float[Array, "four rows"]:
     size = jnp.searchsorted(ordered, ordered, side="right") - first
 
     def draw(key: Array) -> Float[Array, " rows"]:
-        index = by_class[first + jax.random.randint(key, size.shape, 0, size)]
+        index = by_class[first + jax.random.randint(key, size.shape, 0, size, size.dtype)]
         return jnp.zeros(index.shape, jnp.float32).at[index].add(1)
 
     return jax.vmap(draw)(jax.random.split(key, PER_KEY))

@@ -73,6 +73,14 @@ def test_by_class_keeps_the_size_of_every_class():
     assert stats.chisquare(within).pvalue > 1e-4
 
 
+def test_draws_are_the_same_with_64_bits_where_promotions_are_forbidden():
+    for classes in (None, jnp.asarray([2, 0, 0, 1] * 10)):
+        wanted = resampled_counts(jax.random.key(0), 40, 8, classes=classes)
+        with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+            actual = resampled_counts(jax.random.key(0), 40, 8, classes=classes)
+        np.testing.assert_array_equal(actual, wanted)
+
+
 def test_samples_are_the_metrics_of_the_resampled_data():
     """Check every metric against itself with the multiplicities as weights."""
     logits, labels = sample()
