@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core import population
+from calib_jax.core import checks, population
 from calib_jax.core.values import refuse_probabilities
 from calib_jax.inference.gaps import bin_numbers
 from calib_jax.inference.squared_error import Binned, in_bins, moments
@@ -77,6 +77,7 @@ class Value(NamedTuple):
         >>> round(low, 3), round(high, 3)
         (0.008, 0.592)
         """
+        checks.level(level)
         half = self._half((1 - level) / 2)
         return self.value - half, self.value + half
 
@@ -220,6 +221,7 @@ def _mean(seeds: Sequence[tuple[tuple[float, Binned], ...]]) -> Value:
 
 def _binned(logits: Any, labels: Any, num_bins: int, adaptive: bool) -> list[Binned]:
     """Sum the residuals of each seed in bins (low, high]."""
+    checks.num_bins(num_bins)
     confidence, right = _top_label(np.asarray(logits), np.asarray(labels))
     inner = np.linspace(0, 1, num_bins + 1)[1:-1]
     result = []

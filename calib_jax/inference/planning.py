@@ -280,6 +280,7 @@ def ranks(
     """
     checks.one_of("score", score, tuple(_SCORES))
     checks.level(level)
+    checks.between("size", size, 0, 1)
     if not isinstance(models, Mapping) or len(models) < 2:
         raise ValueError("ranks compares several models: give {name: logits, name: logits, ...}.")
     evaluations = on_same_examples("ranks", [*models.values()], labels, weights, clusters)

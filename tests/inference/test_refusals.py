@@ -99,6 +99,12 @@ CASES = {
         ),
         "num_resamples must be at least 1, got 0",
     ),
+    "bins of seeds": (lambda: inference.ce2(LOGITS, LABELS, num_bins=0), "num_bins must be at le"),
+    "level of a mean": (lambda: inference.Value(0.1, 0.1).interval(90), "level must be a fraction"),
+    "size": (
+        lambda: inference.ranks({"a": LOGITS, "b": 2 * LOGITS}, LABELS, size=5),
+        r"size must lie in \[0, 1\], got 5",
+    ),
     "labels of seeds": (lambda: inference.ce2(LOGITS, LABELS - 1), r"between 0 and classes - 1"),
     "probabilities of seeds": (
         lambda: inference.ce2(np.full((2, 20, 3), 1 / 3), LABELS),
