@@ -42,21 +42,21 @@ def batch(dtype, shape=(16,)):
 def traced_with_64_bits(function, shape=(16,)):
     """Trace a function of a batch where 64 bits and strict promotion are switched on."""
     with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
-        for dtype, integer in (("float32", "int64"), ("float64", "int32")):
+        for dtype, integer, kind in (("float32", "int64", "float32"), ("float64", "int32", "bool")):
             logits, labels, weights = batch(dtype, shape)
-            jax.eval_shape(function, logits, labels.astype(integer), weights.astype(dtype))
+            jax.eval_shape(function, logits, labels.astype(integer), weights.astype(kind))
 
 
-def step_of(name):
+def step_of(name, **options):
     """Return a function of state and batch, the value, gradient and update of a loss; and a state.
 
     The third value is the shape of its labels.
     """
-    objective = losses.objective(name)
+    objective = losses.objective(name, **options)
 
     def step(state, logits, labels, weights):
         def total(logits):
-            return jnp.sum(weights * objective.value(state, logits, labels, weights))
+            return jnp.sum(objective.value(state, logits, labels, weights))
 
         evidence = objective.evidence(state, logits, labels, weights)
         return jax.value_and_grad(total)(logits), objective.update(
@@ -81,6 +81,16 @@ def test_every_metric_lowers_and_takes_64_bits(name):
     metric = metrics.named(name)
     lowered(lambda *data: metric.value(metric.stat(*data)), *batch("bfloat16"))
     traced_with_64_bits(metric)
+
+
+def test_options_take_64_bits():
+    traced_with_64_bits(metrics.adaptive_ece.with_options(binning="released"))
+    traced_with_64_bits(metrics.shot_accuracy(np.full(CLASSES, 7)))
+    with jax.enable_x64(True):
+        binned = step_of("adafocal", binning="released")
+        per_image = step_of("bootstrapped", per_image=True)
+    for step, state, _ in (binned, per_image):
+        traced_with_64_bits(functools.partial(step, state), (2, 8))
 
 
 @pytest.mark.parametrize("name", some(calibrators.catalogue(), {"temperature"}))

@@ -166,7 +166,7 @@ def batch_of(
         raise ValueError(
             f"weights must have shape {batch}, one for each example, got {weights.shape}."
         )
-    return logits, labels, numerics.at_least_float32(weights)
+    return logits, labels, weights.astype(numerics.wide(weights.dtype, logits.dtype))
 
 
 def takes_logits(
@@ -225,9 +225,12 @@ def takes_logits(
 
 
 def masked(logits: Logits, labels: Array, weights: Weights | None, soft: TakesSoft) -> Batch:
-    """Set rows of weight 0 to zeros, and soft labels that are no distribution to NaN."""
+    """Set rows of weight 0 to zeros, and soft labels that are no distribution to NaN.
+
+    Soft labels get the type of the loss, float32 or that of the logits, and so do not widen it.
+    """
     if labels.ndim == logits.ndim:
-        labels = _only_distributions(labels, soft)
+        labels = _only_distributions(labels, soft).astype(numerics.wide(logits.dtype))
     return (logits, labels, None) if weights is None else numerics.present(logits, labels, weights)
 
 

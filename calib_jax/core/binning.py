@@ -219,7 +219,7 @@ def whole_example_bins(confidence: Vector, hit: Vector, weight: Vector, num_bins
         return confidence[order][jnp.searchsorted(copies, position, side="right")]
 
     # A rounded quotient would move an edge off its example, and the example over the edge.
-    low, rest = jnp.divmod(count * jnp.arange(num_bins + 1), num_bins)
+    low, rest = jnp.divmod(count * jnp.arange(num_bins + 1, dtype=count.dtype), num_bins)
     edges = at(low) + rest / num_bins * (at(low + 1) - at(low))
 
     inside = (confidence[:, None] > edges[None, :-1]) & (confidence[:, None] <= edges[None, 1:])

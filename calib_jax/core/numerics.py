@@ -34,14 +34,14 @@ def at_least_float32(values: Shaped[Array, "*shape"]) -> Float[Array, "*shape"]:
     return values.astype(wide(values.dtype))
 
 
-def wide(dtype: Any) -> Any:
-    """Return float32, or the dtype if it is float64.
+def wide(*dtypes: Any) -> Any:
+    """Return the first dtype that is float64, or else float32.
 
     `jnp.promote_types` would raise an error for half precision where users set
     `jax_numpy_dtype_promotion` to "strict".
     """
-    is_wide = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits > 32
-    return dtype if is_wide else jnp.dtype(jnp.float32)
+    found = [dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.float64)]
+    return found[0] if found else jnp.dtype(jnp.float32)
 
 
 def of_classes(number: Number) -> Number:

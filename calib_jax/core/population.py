@@ -31,8 +31,9 @@ _BaseOf: TypeAlias = Callable[[np.ndarray, Any], _Base]
 _LEAST = 1e-300
 _STEPS, _STEADY, _EXACT = 300, 100, 1e-10
 _LARGEST_INVERSE = 2.0  # beyond, p_k / l'(q_k) of inverse focal loss is not increasing in q_k
-# Proper losses, or with a penalty that is 0 at p: p is the minimiser for all their options.
+# Proper losses, or with a penalty that is 0 at p: p is the minimiser, also with these options.
 _PROPER = ("cross_entropy", "brier", "mmce", "mmce_weighted", "mdca", "dca", "esd")
+_OF_PROPER: dict[str, Any] = dict.fromkeys(("scale", "bandwidth", "double_normalization"))
 _REASONS = {
     "adafocal": "its gamma follows the calibration on validation data during training",
     "class_adaptive_margin": "its weights follow the validation data during training",
@@ -54,9 +55,9 @@ def minimizer(loss: str, p: Any, **options: Any) -> np.ndarray:
     checks.one_of("loss with a population minimiser", loss, [*_PROPER, *_MINIMIZERS])
     p = np.maximum(p, _LEAST)
     rows = (p / p.sum(axis=-1, keepdims=True)).reshape(-1, p.shape[-1])
-    if loss not in _PROPER:
-        solve, defaults = _MINIMIZERS[loss]
-        checks.known_options(loss, defaults, options)
+    solve, defaults = _MINIMIZERS.get(loss, (None, _OF_PROPER))
+    checks.known_options(loss if solve else f"the minimiser of {loss}", defaults, options)
+    if solve:
         options = defaults | options
         rows = _weighted(rows, solve, options) if "weighting" in options else solve(rows, **options)
     return rows.reshape(p.shape)
@@ -164,8 +165,7 @@ def _distance(q: np.ndarray, beta: Any) -> _Base:
 
 def _label_smoothing(p: np.ndarray, alpha: float, spread: str) -> np.ndarray:
     checks.one_of("spread", spread, ("others", "all"))
-    num_classes = p.shape[-1]
-    added = alpha / num_classes if spread == "all" else alpha * (1 - p) / (num_classes - 1)
+    added = alpha / p.shape[-1] if spread == "all" else alpha * (1 - p) / (p.shape[-1] - 1)
     return (1 - alpha) * p + added
 
 

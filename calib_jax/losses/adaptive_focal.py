@@ -112,6 +112,7 @@ def thinned(logits: Logits, labels: Labels, weights: Any, most: int = 2**15) -> 
     while math.prod(-(-size // step) for size in sizes) > most:
         step += 1
     grid = (slice(None), *(slice((min(step, size) - 1) // 2, None, step) for size in sizes))
+    grid = grid[: labels.ndim]  # one example alone has no axis
     return logits[grid], labels[grid], None if weights is None else weights[grid]
 
 

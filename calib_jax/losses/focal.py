@@ -246,7 +246,7 @@ def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
 
     so that the gradient of the focal loss is $g(p_y, \gamma)$ times the gradient of
     cross-entropy. g is above 1 for $p < p_0(\gamma)$ and below 1 for $p > p_0(\gamma)$; see
-    `gamma_for`.
+    `gamma_for`. NaN where p is outside [0, 1].
 
     References:
       Mukhoti et al. 2020, Proposition 1.
@@ -260,7 +260,8 @@ def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
     q = jnp.where(inside, p, 0.5)
     ratio = power(jnp.log1p(-q), gamma) * (1 - gamma * q * jnp.log(q) / (1 - q))
     at_one = jnp.where(gamma == 0, 1.0, 0.0)
-    return jnp.where(inside, ratio, jnp.where(p == 0, 1.0, at_one))
+    at_end = jnp.where(p == 0, 1.0, jnp.where(p == 1, at_one, jnp.nan))
+    return jnp.where(inside, ratio, at_end)
 
 
 RUNNERS_UP = ("below", "wrong", "second")

@@ -102,7 +102,7 @@ def _moved(rate: Array, errors: Array, count: Array, alpha: Number, counters: st
 def _counts(logits: Logits, weights: Weights | None) -> PerExample:
     """Compute how often each example counts; NaN for NaN logits or an unusable weight.
 
-    The argmax of NaN logits is class 0, so the example would count as a prediction of class 0.
+    A row of NaN logits has no prediction, and would count as missed.
     """
     unknown = jnp.any(jnp.isnan(logits), axis=-1)
     return weigh(jnp.where(unknown, jnp.nan, 1).astype(wide(logits.dtype)), weights)

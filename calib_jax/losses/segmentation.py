@@ -156,7 +156,7 @@ def bootstrapped(*, count: Number = 512, per_image: bool = False) -> Objective:
             images = jnp.any(mass.reshape(len(mass), -1) > 0, axis=1)
             size, number = total((jnp.sum(mass), jnp.sum(images)), axis_name)
             # The mean over the batch is then the mean over the images.
-            factors = shares * size / jnp.maximum(number, 1)
+            factors = shares * size / jnp.maximum(number, 1).astype(size.dtype)
         else:
             everything, everyone = gather((losses.reshape(-1), mass.reshape(-1)), axis_name)
             size = jnp.sum(everyone)

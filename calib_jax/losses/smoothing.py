@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core import arrays, checks
-from calib_jax.core.numerics import at_least_float32, is_true_class, of_classes, power, times, wide
+from calib_jax.core.numerics import at_least_float32, is_true_class, of_classes, power, times
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
 from calib_jax.core.types import (
     AnyLabels,
@@ -53,7 +53,6 @@ def label_smoothing(
     """
     checks.one_of("spread", spread, ("others", "all"))
     if labels.ndim == logits.ndim:
-        labels = labels.astype(wide(logits.dtype))
         return unchecked_cross_entropy(logits, smooth(labels, alpha, spread))
     num_classes = logits.shape[-1]
     p = prepare(logits, labels)

@@ -246,7 +246,7 @@ def _shot_metric(only: str | None) -> Metric[..., Any]:
         shots = np.array(SHOTS if only is None else (only,))
         member = (np.array(groups) == shots[:, None]) & (weight[None, :-1] > 0)
         totals = jnp.sum(jnp.where(member, recall[None], 0), axis=1)
-        means = ratio(totals, jnp.sum(member, axis=1)) + invalid
+        means = ratio(totals, jnp.sum(member, axis=1, dtype=recall.dtype)) + invalid
         return ShotAccuracy(*means) if only is None else means[0]
 
     declared.__name__ = "shot_accuracy" if only is None else f"{only}_shot_accuracy"

@@ -104,6 +104,12 @@ class Predictions:
         return p if self.excluded_class is None else p.at[..., self.excluded_class].set(0)
 
     @functools.cached_property
+    def _candidates(self) -> PerClass:
+        """The logits, -inf for the excluded class, so that classes beside it do not round to 0."""
+        excluded = self.excluded_class
+        return self.logits if excluded is None else self.logits.at[..., excluded].set(-jnp.inf)
+
+    @functools.cached_property
     def odds(self) -> PerClass:
         r"""$p_k / (1 - p_k)$ of the softmax, accurate even where $p_k$ rounds to 1.
 
@@ -134,7 +140,7 @@ class Predictions:
         """The class of the largest probability; ties go to the smallest index."""
         if self.stated is not None:
             return jnp.ones_like(self.labels)
-        return numerics.first_argmax(self.logits if self.excluded_class is None else self.p)
+        return numerics.first_argmax(self._candidates)
 
     @functools.cached_property
     def rank(self) -> Integer[Array, "*batch"]:
@@ -145,8 +151,7 @@ class Predictions:
         """
         if self.stated is not None:
             return jnp.where(self.labels == 1, 0, 1)
-        rows = self.logits if self.excluded_class is None else self.p
-        labels = self.labels[..., None]
+        rows, labels = self._candidates, self.labels[..., None]
         true = numerics.true_class(rows, self.labels)[..., None]
         index = lax.broadcasted_iota(labels.dtype, rows.shape, rows.ndim - 1)
         before = jnp.where(index < labels, rows >= true, rows > true)

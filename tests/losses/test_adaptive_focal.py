@@ -132,6 +132,12 @@ def test_value_and_gradient_of_later_stages(name):
     checks.check_objective(name, flsc, checks.batch(), state=state, fields=fields)
 
 
+def test_evidence_of_one_example_without_an_axis():
+    objective = losses.objective("adafocal")
+    rows = objective.evidence(objective.init(3), jnp.zeros(3), jnp.array(1))
+    assert rows["hit"].tolist() == [0.0]
+
+
 def test_confidences_are_those_of_the_metrics_to_the_last_bit():
     """A confidence at an edge falls into the bin of the metrics, and gammas stay as they were."""
     logits = 3 * jax.random.normal(jax.random.key(0), (4096, 10))

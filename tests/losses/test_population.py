@@ -155,6 +155,9 @@ def test_where_the_largest_gamma_does_not_suffice_the_temperature_says_so(factor
 def test_an_unknown_option_is_named_with_its_loss_and_the_nearest():
     with pytest.raises(TypeError, match=r"'fl_gra' has no option 'gama' .*mean 'gamma'\?"):
         losses.population_minimizer("fl_gra", np.array([0.5, 0.5]), gama=2.0)
+    for name, option in (("mdca", "focal_gamma"), ("brier", "gamma")):  # p is not their minimiser
+        with pytest.raises(TypeError, match=rf"minimiser of {name}' has no option '{option}'"):
+            losses.population_minimizer(name, [0.3, 0.7], **{option: 3.0})
     with pytest.raises(ValueError, match=r"gamma must lie in \[0, 2\], got 2.1"):
         losses.population_minimizer("inverse_focal", [0.5, 0.5], gamma=2.1)
     np.testing.assert_allclose(

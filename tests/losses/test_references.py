@@ -303,6 +303,6 @@ def test_gradient_ratio(gamma):
     ratio = losses.focal_gradient_ratio(p, gamma)
     np.testing.assert_allclose(ratio, expected, rtol=1e-4, atol=1e-6)
     ends = losses.focal_gradient_ratio(
-        np.array([0.0, 1.0, 0.0, 1.0]), np.array([gamma] * 2 + [0] * 2)
+        np.array([0.0, 1.0, 0.0, 1.0, 1.5, np.nan]), np.array([gamma] * 2 + [0] * 2 + [gamma] * 2)
     )
-    np.testing.assert_array_equal(ends, [1, 0, 1, 1])
+    np.testing.assert_array_equal(ends, [1, 0, 1, 1, np.nan, np.nan])

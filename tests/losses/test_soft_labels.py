@@ -122,6 +122,15 @@ TAKE_SOFT_LABELS = [
 ]
 
 
+def test_soft_labels_of_another_type_do_not_widen_the_loss():
+    """Also where JAX has 64 bits, and where implicit promotions are forbidden."""
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        for name in TAKE_SOFT_LABELS:
+            for logits, labels in (("float32", "float64"), ("float64", "bfloat16")):
+                data = jnp.zeros((2, 3), logits), jnp.zeros((2, 3), labels)
+                assert jax.eval_shape(getattr(losses, name), *data).dtype == logits
+
+
 def with_row(row):
     """Return soft labels for LOGITS whose rows 2 and 4 are `row`."""
     soft = np.asarray(SOFT, np.float32)

@@ -74,6 +74,11 @@ def test_a_tie_is_predicted_as_its_first_class():
     assert np.isnan(value_of(metrics.confusion_counts, logits, labels + 1)).all()
 
 
+def test_an_excluded_class_is_not_predicted_where_the_others_round_to_zero():
+    logits = np.array([[200.0, 0.0, 1.0], [200.0, 0.0, 1.0]], np.float32)
+    assert metrics.accuracy(logits, [2, 2], excluded_class=0) == 1
+
+
 def test_small_variances_keep_their_digits():
     """Confidences that crowd near 1: the variance of 1 - c, and not a difference of near ones."""
     doubt = np.float32([1e-4, 2e-4, 3e-4])
