@@ -75,6 +75,7 @@ def gamma_by_probability(
             f"gammas must have one more entry than thresholds, got {len(gammas)} gammas for"
             f" {len(thresholds)} thresholds."
         )
+    checks.ascending("thresholds", thresholds)
 
     def gamma_of(p: Probabilities) -> PerExample:
         true = lax.stop_gradient(p.true)

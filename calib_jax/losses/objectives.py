@@ -181,7 +181,9 @@ def needed_counts(name: str, num_classes: int, class_counts: Any) -> Array:
             f"{name} needs the number of training examples of each of the {num_classes} classes:"
             " give class_counts to init, or to train.create."
         )
-    return jnp.asarray(as_numbers(name, "class_counts", class_counts), float)
+    counts = jnp.asarray(as_numbers(name, "class_counts", class_counts), float)
+    checks.at_least("class_counts", counts, 0)
+    return counts
 
 
 def classes_of_state(num_classes: int, logits: Array) -> None:

@@ -95,6 +95,7 @@ class Predictions:
         if self.stated is not None:
             raise TypeError("excluded_class needs classes, and a stated confidence has none.")
         checks.between("excluded_class", excluded_class, 0, self.num_classes - 1)
+        checks.whole("excluded_class", excluded_class, 0)
         return Predictions(self.logits, self.labels, excluded_class)
 
     @functools.cached_property

@@ -385,7 +385,7 @@ def matrix_of(costs: Any, num_classes: int) -> np.ndarray:
     """Validate a matrix of costs; None is 0 for the right class and 1 for any other."""
     if costs is None:
         return 1.0 - np.eye(num_classes)
-    matrix = np.asarray(arrays.as_array(costs), np.float64)
+    matrix = np.asarray(arrays.as_numbers("", "costs", costs), np.float64)
     fits = matrix.ndim == 2 and len(matrix) == num_classes and matrix.size > 0
     if not fits or not np.all(np.abs(matrix) <= np.finfo(np.float32).max):
         raise ValueError(f"costs must be finite, [{num_classes} classes, decisions], got {matrix}.")

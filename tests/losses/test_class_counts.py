@@ -94,6 +94,8 @@ def test_counts_are_needed_and_checked(name):
         objective.init(5)
     with pytest.raises(ValueError, match="each of the 5 classes"):
         objective.init(5, np.ones(4))
+    with pytest.raises(ValueError, match="class_counts must be at least 0"):
+        objective.init(2, [3, -1])
 
 
 def test_a_class_without_examples():

@@ -42,6 +42,10 @@ BAD = {
         "weighting must be one of 'loss', 'gradient', got 'gradiant'; did you mean 'gradient'",
     ),
     "unknown objective": (lambda: losses.objective("flsd35"), "did you mean 'flsd53'"),
+    "thresholds that fall": (
+        lambda: losses.flsd(LOGITS, LABELS, thresholds=(0.5, 0.2)),
+        r"thresholds must ascend, got \(0.5, 0.2\)",
+    ),
     "option by position": (
         lambda: losses.focal(LOGITS, LABELS, 3.0),
         "too many positional arguments",

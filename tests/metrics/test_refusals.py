@@ -41,6 +41,11 @@ REFUSED = {
     "one logit": ((np.zeros(4, np.float32), LABELS), "calib_jax.binary"),
     "integer logits": ((LABELS, LOGITS), "must be floating point.*swapped"),
     "unknown option": ((LOGITS, LABELS), {"bins": 10}, "no option 'bins'.*did you mean 'num_bins'"),
+    "a part of a class": (
+        (LOGITS, LABELS),
+        {"excluded_class": 0.5},
+        "excluded_class must be an int",
+    ),
     "no bins": ((LOGITS, LABELS), {"num_bins": 0}, "num_bins must be at least 1, got 0"),
 }
 
@@ -51,6 +56,13 @@ def test_wrong_input_is_refused(case, monkeypatch):
     data, *options, sentence = REFUSED[case]
     with pytest.raises((ValueError, TypeError), match=sentence):
         metrics.ece(*data, **dict(*options))
+
+
+def test_costs_and_counts_have_a_row_or_a_number_for_each_class():
+    with pytest.raises(TypeError, match="costs must be real numbers, got lists of different"):
+        metrics.expected_cost(LOGITS, LABELS, costs=[[1, 2], [3], [1, 2]])
+    with pytest.raises(ValueError, match=r"counts of 2 classes, and the logits have 3\."):
+        metrics.shot_accuracy([500, 5])(LOGITS, LABELS)
 
 
 def test_inside_jit_wrong_values_are_nan():
