@@ -79,6 +79,7 @@ def adamw(
 def _adam_rule(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
     checks.between("b1", b1, 0, 1)
     checks.between("b2", b2, 0, 1)
+    checks.at_least("eps", eps, 0)
     return optax.scale_by_adam(b1, b2, eps)
 
 
@@ -101,6 +102,7 @@ def adagrad(
       weight_decay: added to the gradient.
       clip_norm: the maximum gradient norm; 0 disables clipping.
     """
+    checks.at_least("eps", eps, 0)
     checks.at_least("rate_decay", rate_decay, 0)
     checks.at_least("initial_accumulator", initial_accumulator, 0)
     rule = _adagrad_rule(eps, rate_decay, initial_accumulator)

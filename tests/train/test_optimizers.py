@@ -193,6 +193,9 @@ def test_unknown_names_and_options():
         train.optimizer("sdg", 0.1)
     with pytest.raises(TypeError, match="'adam' has no option 'momentum'"):
         train.optimizer("adam", 0.1, momentum=0.9)
+    for name in ("adam", "adagrad"):
+        with pytest.raises(ValueError, match="eps must be at least 0, got -1"):
+            train.optimizer(name, 0.1, eps=-1)
     with pytest.raises(ValueError, match="clip_norm must be at least 0, got -1"):
         train.optimizer("sgd", 0.1, clip_norm=-1)
     with pytest.raises(ValueError, match=r"learning_rate must be at least 0, got -0\.1"):
