@@ -8,8 +8,9 @@ Outside `jit`, unusable examples (NaN logits, wrong labels, no weight) raise an 
 `jit`, the parameters become NaN and the state becomes `unusable`.
 
 A logit of -inf marks an impossible class: its probability is 0 and stays 0. If it is the true
-class, the NLL of the row is infinite for all parameters, so the fit ignores the row. Calibrators
-that mix classes cannot be fitted to such logits, and give NaN for them.
+class, the NLL of the row is infinite for all parameters, so the fit ignores the row; a calibrator
+of each class against the rest still counts it in the questions of the other classes, as a no.
+Calibrators that mix classes cannot be fitted to such logits, and give NaN for them.
 
 Calibrators of two classes also take an event, a pair of confidences and correctness: see `event`.
 """
