@@ -251,8 +251,7 @@ def _top_label(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.n
     else:
         raise ValueError(
             f"CE2 of shapes {logits.shape} and {labels.shape}: pass logits [*seeds, rows, classes]"
-            " with labels [rows] between 0 and classes - 1, or confidences and hits of 0 and 1,"
-            " both [*seeds, rows]."
+            " with labels [rows] of these classes, or confidences and hits, both [*seeds, rows]."
         )
     if not confidence.size:
         raise ValueError(f"CE2 needs examples, but the shape is {logits.shape}.")

@@ -126,8 +126,7 @@ def brier(logits: Logits, labels: Labels = None, weights: Weights = None) -> Sca
 
 
 def _cumulative_distances(predictions: Predictions) -> Columns:
-    p = predictions.p
-    excess = jnp.cumsum(p - predictions.is_true.astype(p.dtype), axis=-1)[..., :-1]
+    excess = jnp.cumsum(predictions.p - jnp.where(predictions.is_true, 1.0, 0.0), axis=-1)[..., :-1]
     return Columns({"distance": predictions.if_valid(jnp.mean(jnp.square(excess), axis=-1))})
 
 

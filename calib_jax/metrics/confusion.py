@@ -242,10 +242,7 @@ def _shot_metric(only: str | None) -> Metric[..., Any]:
     def value(sums: Sums, *, groups: tuple[str, ...] = ()) -> Any:
         weight, hit = jnp.asarray(sums["weight"]), jnp.asarray(sums["hit"])
         if len(groups) != len(weight) - 1:
-            raise ValueError(
-                f"shot_accuracy has the counts of {len(groups)} classes, and the logits have"
-                f" {len(weight) - 1}."
-            )
+            raise ValueError(f"shot_accuracy: {len(groups)} counts for {len(weight) - 1} classes.")
         recall = ratio(hit[:-1], weight[:-1])
         invalid = jnp.where(weight[-1] > 0, jnp.nan, 0.0)
         shots = np.array(SHOTS if only is None else (only,))

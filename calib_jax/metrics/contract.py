@@ -155,8 +155,7 @@ class Predictions:
         rows, labels = self._candidates, self.labels[..., None]
         true = numerics.true_class(rows, self.labels)[..., None]
         index = lax.broadcasted_iota(labels.dtype, rows.shape, rows.ndim - 1)
-        before = jnp.where(index < labels, rows >= true, rows > true)
-        before &= index != labels
+        before = jnp.where(index < labels, rows >= true, rows > true) & (index != labels)
         return jnp.sum(jnp.where(before, 1.0, 0.0), axis=-1).astype(jnp.int32)
 
     @functools.cached_property

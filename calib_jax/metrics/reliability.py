@@ -120,10 +120,9 @@ def _class_bins(predictions: Predictions, *, num_bins: int = 15) -> Columns:
     """
     checks.num_bins(num_bins)
     p = jnp.where(predictions.valid[..., None], predictions.p, jnp.nan)
-    classes = jnp.arange(predictions.num_classes, dtype=jnp.int32)
-    first_bin = num_bins * jnp.broadcast_to(classes, p.shape)
     columns = {"confidence": p, "hit": predictions.is_true.astype(p.dtype)}
-    cell = bin_index(p, uniform_edges(num_bins)) + first_bin
+    first_bin = num_bins * jnp.arange(predictions.num_classes, dtype=jnp.int32)
+    cell = bin_index(p, uniform_edges(num_bins)) + jnp.broadcast_to(first_bin, p.shape)
     return Columns(columns, cell, num_bins * predictions.num_classes)
 
 

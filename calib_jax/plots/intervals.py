@@ -100,14 +100,12 @@ def _legend(triples: list[style.Triple], level: float | None, n: float | None) -
 
 def _by_metric(estimates: Mapping[str, Any]) -> dict[str, dict[str, style.Triple]]:
     """Regroup estimates by metric and then method, in order of first occurrence."""
-    if not isinstance(estimates, Mapping) or not estimates:
-        raise TypeError(f"intervals: estimates must map names to values, got {short(estimates)}.")
     panels: dict[str, dict[str, style.Triple]] = {}
-    for method, values in estimates.items():
+    for method, values in estimates.items() if isinstance(estimates, Mapping) else ():
         members = values if isinstance(values, Mapping) else {"": values}
         for metric, estimate in members.items():
             triple = style.triple(f"intervals: {metric} of {method!r}", estimate)
             panels.setdefault(str(metric), {})[str(method)] = triple
     if not panels:
-        raise ValueError("intervals: there is no value to draw.")
+        raise TypeError(f"intervals: estimates must map names to values, got {short(estimates)}.")
     return panels

@@ -61,7 +61,7 @@ def test_wrong_input_is_refused(case, monkeypatch):
 def test_costs_and_counts_have_a_row_or_a_number_for_each_class():
     with pytest.raises(TypeError, match="costs must be real numbers, got lists of different"):
         metrics.expected_cost(LOGITS, LABELS, costs=[[1, 2], [3], [1, 2]])
-    with pytest.raises(ValueError, match=r"counts of 2 classes, and the logits have 3\."):
+    with pytest.raises(ValueError, match=r"2 counts for 3 classes\."):
         metrics.shot_accuracy([500, 5])(LOGITS, LABELS)
 
 

@@ -238,7 +238,7 @@ REFUSED = {
         lambda: plots.segmentation(IMAGE, LABELS, PREDICTED.T, CONFIDENCE),
         r"predicted must be \(2, 3\)",
     ),
-    "no metric": (lambda: plots.intervals({"a": {}}), "there is no value to draw"),
+    "no metric": (lambda: plots.intervals({"a": {}}), "must map names to values"),
     "no histogram": (lambda: plots.log_histograms({}, [1, 2], quantity="a"), "nothing to draw"),
     "infinite": (
         lambda: plots.log_histograms({"a": [np.inf]}, [1, 2], quantity="a"),
