@@ -60,7 +60,8 @@ class _Predicts(ClassifierMixin):
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the most probable class of each example."""
-        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+        largest = np.argmax(self.predict_proba(X), axis=1)  # or raises that it is not fitted
+        return self.classes_[largest]
 
 
 class Calibrator(_Predicts, BaseEstimator):
@@ -158,15 +159,14 @@ class CalibratedClassifier(MetaEstimatorMixin, _Predicts, BaseEstimator):
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         check_consistent_length(y, sample_weight, groups)
-        weights = sample_weight
-        if weights is not None:
-            weights = column_or_1d(as_array(weights), dtype=np.float64)
-        if len(np.unique(labels if weights is None else labels[weights > 0])) < 2:
-            raise ValueError("CalibratedClassifier needs examples of two classes, got 1 class.")
+        if sample_weight is not None:
+            sample_weight = column_or_1d(as_array(sample_weight), dtype=np.float64)
+        if len(np.unique(labels if sample_weight is None else labels[sample_weight > 0])) < 2:
+            raise ValueError("CalibratedClassifier needs more than one class of weight above zero.")
         base = LogisticRegression() if self.estimator is None else self.estimator
         if not is_classifier(base):
             raise TypeError(f"CalibratedClassifier needs a classifier, got {base!r}.")
-        fit_params = _fit_params(base, weights)
+        fit_params = _fit_params(base, sample_weight)
         self.estimator_ = clone(base).fit(X, y, **fit_params)
         if not np.array_equal(self.estimator_.classes_, self.classes_):
             raise ValueError(
@@ -192,7 +192,7 @@ class CalibratedClassifier(MetaEstimatorMixin, _Predicts, BaseEstimator):
         logs = _log_scores(scores, method)
         self.response_method_ = method
         self.log_floor_ = _log_floor(logs)
-        self.params_ = calibrator.fit(np.maximum(logs, self.log_floor_), labels, weights)
+        self.params_ = calibrator.fit(np.maximum(logs, self.log_floor_), labels, sample_weight)
         if method == "decision_function":
             self.log_floor_ = -np.inf  # nothing underflows, and no class is absent
         for name in ("n_features_in_", "feature_names_in_"):

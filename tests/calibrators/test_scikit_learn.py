@@ -179,6 +179,17 @@ def test_groups_are_never_split(folds, estimators):
         assert len(trained | predicted) == 12
 
 
+def test_without_a_fit_or_a_weight_the_error_says_so(estimators):
+    from sklearn.exceptions import NotFittedError
+
+    inputs, names, _ = examples()
+    for estimator in (estimators.CalibratedClassifier(), estimators.Calibrator()):
+        with pytest.raises(NotFittedError):
+            estimator.predict(inputs)
+    with pytest.raises(ValueError, match="more than one class of weight above zero"):
+        estimators.CalibratedClassifier().fit(inputs, names, np.zeros(len(names)))
+
+
 @pytest.mark.slow
 def test_the_checks_of_scikit_learn_pass(estimators):
     from sklearn.utils.estimator_checks import check_estimator
