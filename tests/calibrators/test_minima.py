@@ -133,6 +133,19 @@ def test_vector_scaling_of_logits_of_any_size_reaches_its_minimum(exponent, seed
         np.testing.assert_allclose(params.state.nll_after, lowest.fun, rtol=2e-3)
 
 
+@pytest.mark.parametrize("name", ["vector", "matrix"])
+def test_probabilities_of_0_and_1_do_not_end_a_linear_fit(name):
+    """They leave no curvature, and a step uphill promised less than nothing, so that it ended."""
+    fit = calibrators.named(name).fit
+    for seed in (4, 17, 47):
+        random = np.random.default_rng(seed)
+        logits = random.integers(-3, 4, (20, 3)).astype(np.float32)
+        labels = np.where(random.random(20) < 0.5, logits.argmax(1), random.integers(0, 3, 20))
+        best, saturated = (fit(factor * logits, labels).state for factor in (np.float32(1), 20))
+        assert best.name == saturated.name == "converged"
+        np.testing.assert_allclose(saturated.nll_after, best.nll_after, rtol=1e-4)
+
+
 def test_a_constant_logit_leaves_linear_fits_their_minimum():
     for num_classes in (2, 3):
         logits, labels = problem(80, num_classes, seed=4)

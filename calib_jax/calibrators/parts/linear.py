@@ -285,8 +285,12 @@ def _standardised(
 
 
 def _promised(here: Local, step: _Point) -> Scalar:
-    """Compute the decrease of the local quadratic by a Newton step."""
-    return -fitting.dot(here.gradient, step) / 2
+    """Compute the change of the local quadratic by a Newton step.
+
+    Where probabilities of 0 and 1 leave no curvature, rounding makes a huge step uphill: that is
+    no sign of a minimum.
+    """
+    return jnp.abs(fitting.dot(here.gradient, step)) / 2
 
 
 def _divided(curvature: _Curvature, more: Number, residual: _Point) -> _Point:
