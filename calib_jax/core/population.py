@@ -74,7 +74,8 @@ def _weighted(p: np.ndarray, base_of: _BaseOf, options: dict[str, Any]) -> np.nd
     checks.one_of("reading", reading, ("norm", "sum"))
     checks.one_of("runner_up of a population minimiser", runner_up, ("below",))
     checks.ascending("thresholds", thresholds)
-    gamma = np.asarray(options["gammas" if "gammas" in options else "gamma"], np.float64)
+    # float() refuses one gamma for each row.
+    gamma = np.asarray(options["gammas"] if "gammas" in options else float(options["gamma"]), float)
     # The sum of powers is the norm with beta = gamma.
     beta = gamma if reading == "sum" else options.get("beta", 1.0)
     checks.at_least("beta", beta, 1, " to be a norm")

@@ -158,6 +158,8 @@ def test_an_unknown_option_is_named_with_its_loss_and_the_nearest():
     for name, option in (("mdca", "focal_gamma"), ("brier", "gamma")):  # p is not their minimiser
         with pytest.raises(TypeError, match=rf"minimiser of {name}' has no option '{option}'"):
             losses.population_minimizer(name, [0.3, 0.7], **{option: 3.0})
+    with pytest.raises(TypeError, match=r"float|scalar"):  # not the first of them for all rows
+        losses.population_minimizer("focal", [[0.8, 0.2], [0.5, 0.5]], gamma=[1.0, 2.0])
     with pytest.raises(ValueError, match=r"gamma must lie in \[0, 2\], got 2.1"):
         losses.population_minimizer("inverse_focal", [0.5, 0.5], gamma=2.1)
     np.testing.assert_allclose(
