@@ -76,6 +76,7 @@ DAMAGED = [
         b"text,label,split\na,0,train\nb,1,train\nA!,0,test\n",
         r"row 3 of .* \(test\) repeats the text of row 1 \(train\): keep each text in one",
     ),
+    ("own_texts", "own_texts.csv", b"text,label,Label\na,0,0\n", "just one must be label; save it"),
     ("vectors", "vectors/test_labels.npy", cut, "test_labels.npy cannot be read"),
 ]
 

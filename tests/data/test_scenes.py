@@ -91,6 +91,8 @@ def test_the_window_of_a_scaled_scene():
 def test_the_parts_of_synthia(folder):
     frames = tiny_photographs.synthia(folder)
     dataset = data.synthia(data_dir=str(folder))
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):  # whose split was 1's
+        data.synthia(data_dir=str(folder), seed=-1)
     sizes = {part: len(getattr(dataset, part)) for part in ("train", "validation", "test")}
     assert sizes == {"train": 14, "validation": 2, "test": 4}
     images, labels = [], []

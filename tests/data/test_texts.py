@@ -207,7 +207,7 @@ def test_a_column_may_give_the_parts(tmp_path):
 def test_copies_of_a_text_stay_in_one_part(tmp_path):
     """Copies with other spaces and marks, and of another class, as annotators disagree."""
     lines = [f"text {k},{k % 2}" for k in range(40)]
-    lines += [f" Text   {k}!,{(k + (k < 9)) % 2}" for k in range(40)]
+    lines += [f" Text\u00a0  {k}!,{(k + (k < 9)) % 2}" for k in range(40)]
     dataset = data.from_texts(table(tmp_path, lines, header="text,label"))
     parts = parts_of(dataset)
     assert [len(parts[part]) for part in PARTS] == [56, 12, 12]

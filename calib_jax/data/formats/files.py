@@ -183,8 +183,9 @@ def read_table(path: pathlib.Path, kind: str, columns: Sequence[str]) -> Any:
             path, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig"
         ).fillna("")  # where a row has fewer values
         table.columns = [str(name).strip().lower() for name in table.columns]
-        if missing := [name for name in columns if name not in table]:
-            raise ValueError(f"its columns are {', '.join(table)}, without {missing[0]}")
+        names = list(table.columns)
+        if wrong := [name for name in (*columns, *names) if names.count(name) != 1]:
+            raise ValueError(f"its columns are {', '.join(names)}: just one must be {wrong[0]}")
     return table
 
 

@@ -17,6 +17,7 @@ from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, register, shuffled, with_label_noise
 from calib_jax.data.formats import files
+from calib_jax.data.images.image_sets import first
 
 PARTS = ("train", "validation", "test")
 RECORD = "record.json"
@@ -103,8 +104,7 @@ def from_vectors(
         kinds = ["", "_labels", *["_weights"] * bool(record["parts"][part]["weights"])]
         arrays = [read_array(place, record, part, kind) for kind in kinds]
         if part == "train" and training_size is not None:
-            checks.between("training_size", training_size, 1, len(arrays[0]))
-            index = shuffled(len(arrays[0]), seed=seed)[:training_size]
+            index = first(shuffled(len(arrays[0]), seed=seed), training_size)
             arrays = [array[index] for array in arrays]
         if label_noise and part in noisy:
             generator = np.random.default_rng([seed, number + 1])

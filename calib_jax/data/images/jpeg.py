@@ -167,8 +167,8 @@ def photographs(
 
 def check_sizes(size: int, resize: int) -> None:
     """Validate the sizes of `Photographs`."""
-    checks.at_least("size", size, 1)
-    checks.at_least("resize", resize, size)
+    checks.whole("size", size)
+    checks.whole("resize", resize, size)
 
 
 def random_window(coded: bytes, size: int, random: np.random.Generator) -> np.ndarray:

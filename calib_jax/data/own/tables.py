@@ -147,8 +147,9 @@ def from_texts(
     (the same words) stay in one part, where they may have different labels. No file is written.
 
     A text is an array of word numbers, from 1 for the most frequent word of the training texts,
-    with padding of 0 at its front. Other words are left out. Words are separated by spaces and
-    punctuation (`words_of`), so texts of a language without spaces need spaces between the words.
+    with padding of 0 at its front. Other words are left out. Words are separated by white space and
+    punctuation (`words_of(" ".join(text.split()))`), so texts of a language without spaces need
+    spaces between the words.
 
     Args:
       csv_file: the file, as a path or in the folder of the data sets. The encoding is UTF-8. Values
@@ -179,14 +180,15 @@ def from_texts(
             f"there is no file {path}: set the option csv_file to a CSV file with the columns text"
             " and label."
         )
-    # The words alone, so that texts with equal numbers are copies.
-    rows = [row._replace(value=" ".join(words_of(row.value))) for row in rows_of(path, "text")]
+    rows = rows_of(path, "text")
+    # Texts with equal words are copies; all white space is the same.
+    split_up = [words_of(" ".join(row.value.split())) for row in rows]
     names = class_names([row.label for row in rows], classes, path)
     labels = numbered([row.label for row in rows], names)
     fractions = {"validation": validation, "test": test}
     given = [row.part for row in rows]
-    first: dict[str, int] = {}
-    copies = [first.setdefault(row.value, place) for place, row in enumerate(rows)]
+    first: dict[tuple[str, ...], int] = {}
+    copies = [first.setdefault(tuple(text), place) for place, text in enumerate(split_up)]
     for place, copied in enumerate(copies):
         if given[place] != given[copied]:
             raise reading.Unreadable(
@@ -194,7 +196,6 @@ def from_texts(
                 f" ({given[copied]}): keep each text in one part."
             )
     parts, drawn = parts_of(given, labels, names, fractions, seed, copies)
-    split_up = [row.value.split() for row in rows]
     known = Vocabulary.of((split_up[k] for k in parts["train"]), words)
     inputs = np.stack([known.numbers(text, length, cut) for text in split_up])
     sources = {part: InMemory(inputs[index], labels[index]) for part, index in parts.items()}

@@ -80,7 +80,7 @@ def cityscapes(
       Cordts et al. 2016, The Cityscapes Dataset for Semantic Urban Scene Understanding.
       Tian et al. 2021, Recall Loss (crops of 769, the factors and the changes of colors).
     """
-    checks.at_least("crop", crop, 1)
+    checks.whole("crop", crop)
     checks.between("jitter", jitter, 0, 1)
     if not len(scales) or min(scales) <= 0:
         raise ValueError(f"cityscapes: scales must be factors above 0, such as 1.0; got {scales}.")

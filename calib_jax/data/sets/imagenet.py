@@ -77,7 +77,7 @@ def imagenet(
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.
     """
     checks.one_of("held_out", held_out, ("train", "val"))
-    checks.at_least("validation_per_class", validation_per_class, 1)
+    checks.whole("validation_per_class", validation_per_class)
     check_sizes(size, resize)
     place = files.find("imagenet", _ABOUT, data_dir).path.parent
     if not (place / "val").is_dir():

@@ -64,7 +64,7 @@ def inaturalist2018(
       Van Horn et al. 2018, The iNaturalist Species Classification and Detection Dataset.
       Kang et al. 2020, Decoupling Representation and Classifier for Long-Tailed Recognition.
     """
-    checks.at_least("validation_per_class", validation_per_class, 1)
+    checks.whole("validation_per_class", validation_per_class)
     check_sizes(size, resize)
     place = files.find("inaturalist2018", _ABOUT, data_dir).path.parent
     (train, names), (others, same) = (_listed(place, name) for name in _LISTS)

@@ -76,6 +76,7 @@ def synthia(
     """
     checks.one_of("cameras", cameras, ("Stereo_Left", "Stereo_Right"))
     checks.between("jitter", jitter, 0, 1)
+    checks.seed(seed)
     size = scenes.size_of_scenes("synthia", height, width)
     about = dataclasses.replace(_ABOUT, official=(f"{_PREFIX}{sequence}",))
     located = files.find("synthia", about, data_dir)

@@ -50,7 +50,7 @@ def texts_dataset(
       counted: the texts whose words are counted; None for those that `vocabulary` names.
       weights: the weights of the labels of each part; None for 1.
     """
-    checks.at_least("length", length, 1)
+    checks.whole("length", length)
     checks.one_of("vocabulary", vocabulary, ("train", "all"))
     if pieces and vectors:
         raise ValueError("give pieces or vectors, not both: word pieces have no file of vectors.")

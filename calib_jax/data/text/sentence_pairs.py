@@ -177,7 +177,7 @@ def translation(
       learned_from: the number of training pairs from which pieces are learned; None takes all.
       in_memory: whether the training part is padded at once, to be copied to a device.
     """
-    checks.at_least("length", length, 2)
+    checks.whole("length", length, 2)
     known = Subwords.read(subwords) if subwords else _learned(parts["train"], words, learned_from)
     dtype = np.uint16 if len(known) <= 1 << 16 else np.int32
     numbered = {

@@ -72,7 +72,7 @@ class Subwords:
         package, words = tokenizers(), [_words(text) for text in sentences]
         characters = {character for text in words for word in text for character in word}
         why = f", because the sentences have {len(characters)} characters"
-        checks.at_least(name, size, len(_SPECIAL) + len(characters), why)
+        checks.whole(name, size, len(_SPECIAL) + len(characters), why)
         tokenizer = package.Tokenizer(package.models.BPE())
         tokenizer.pre_tokenizer = package.pre_tokenizers.WhitespaceSplit()  # of the words below
         trainer = package.trainers.BpeTrainer(

@@ -121,7 +121,7 @@ def padded(trees: Sequence[Tree], leaves: int) -> Nodes:
     nodes have the first word as both children.
     """
     longest = max((len(tree.words) for tree in trees), default=0)
-    checks.at_least("leaves", leaves, max(longest, 2))
+    checks.whole("leaves", leaves, max(longest, 2))
     children = np.zeros((len(trees), leaves - 1, 2), np.int32)
     root = np.zeros(len(trees), np.int32)
     labels = np.zeros((len(trees), 2 * leaves - 1), np.int32)

@@ -20,7 +20,8 @@ CUTS = ("front", "end")
 def words_of(text: str) -> list[str]:
     """Split a text into lower-case words, as Keras's tokenizer does.
 
-    Every ASCII punctuation mark but the apostrophe separates words.
+    Spaces, tabs, line feeds and every ASCII punctuation mark but the apostrophe separate words.
+    Other white space, such as a carriage return, does not: `" ".join(text.split())` replaces it.
 
     >>> words_of("It's a well-known e-mail: <bob@example.org>")
     ["it's", 'a', 'well', 'known', 'e', 'mail', 'bob', 'example', 'org']
@@ -60,7 +61,7 @@ class Vocabulary:
           texts: the words of each text.
           size: the number of words with padding, so at most `size - 1` words are taken.
         """
-        checks.at_least("size", size, 2)
+        checks.whole("size", size, 2)
         counts: collections.Counter[str] = collections.Counter()
         for text in texts:
             refuse_text("of takes the words of each text", text, "data.words_of(text)")

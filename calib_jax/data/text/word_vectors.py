@@ -54,7 +54,9 @@ def read_vectors(
                 continue
             width = len(fields) - 1 if width is None else width
             if len(fields) <= width or width < 1:
-                raise ValueError(f"line {number} holds {len(fields) - 1} numbers and not {width}")
+                raise ValueError(
+                    f"line {number} holds {len(fields) - 1} numbers and not {width or 1}"
+                )
             word = " ".join(fields[:-width])
             if word in wanted and word not in vectors:
                 vectors[word] = _vector(fields[-width:], number)

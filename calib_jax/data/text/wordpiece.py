@@ -138,7 +138,7 @@ class WordPiece:
           "tokens" `[texts, length]`.
         """
         refuse_text("tokens takes texts", texts, "[text]")
-        checks.at_least("length", length, 2)
+        checks.whole("length", length, 2)
         checks.one_of("cut", cut, CUTS)
         encoded, room = self._tokenizer.encode_batch(list(texts)), length - 2
         rows = np.zeros((len(encoded), length), np.int32)
