@@ -407,8 +407,8 @@ def group_errors(
     """
     checks.num_bins(num_bins)
     evaluation = evaluated("group_errors", logits, labels, weights, clusters)
-    shape = evaluation.labels.shape if labels is None else np.shape(labels)
-    of_row, cluster = values.ids_of("groups", groups, shape), evaluation.cluster
+    given = getattr(logits, "correct", evaluation.labels) if labels is None else labels
+    of_row, cluster = values.ids_of("groups", groups, np.shape(given)), evaluation.cluster
     names, group = np.unique(of_row[evaluation.copies.row], return_inverse=True)
     members = memberships(ece.with_options(num_bins=num_bins), evaluation)
     confidence, hit = evaluation.top_label()

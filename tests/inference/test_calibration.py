@@ -143,6 +143,9 @@ def test_errors_are_those_of_the_subsets():
     logits, labels, groups = data()
     p = softmax(logits.astype(float))
     parts = inference.group_errors(logits, labels, groups, key=KEY, num_resamples=400)
+    stated = metrics.Stated(p.max(-1).reshape(6, 30), (p.argmax(-1) == labels).reshape(6, 30))
+    of_answers = inference.group_errors(stated, groups=groups.reshape(6, 30), key=KEY)
+    assert [part.gap for part in of_answers] == pytest.approx([part.gap for part in parts])
     adjusted = inference.holm([part.p_value for part in parts])
     np.testing.assert_allclose([part.p_holm for part in parts], adjusted)
     for part in parts:
