@@ -117,7 +117,7 @@ def evidence(
     examples = given.values("fit_on")
     if not given.of_classes:
         return examples, None, given.weights
-    if examples.shape[-1] != values.shape[-1]:
+    if examples.shape[-1] != values.shape[-1] and scored.ordinal is None:
         raise ValueError(f"fit_on has {examples.shape[-1]} classes, and not {values.shape[-1]}.")
     return Evaluation(examples, given.labels, given.weights, padded=padded, name="fit_on").rows
 

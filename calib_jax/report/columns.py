@@ -299,7 +299,7 @@ def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Prediction
     for cell, names, label in zip(cells, named, words, strict=True):
         given = cell if isinstance(cell, Mapping) else {}
         if isinstance(cell, list):
-            names = [*map(str, range(len(cell)) if names is None else names)]
+            names = [*map(str, names or range(how.first_label, how.first_label + len(cell)))]
             differ = len({*names}) == len(names) == len(cell)
             given = dict(zip(names, map(str, cell), strict=True)) if differ else {}
         row = {str(k): number(str(each)) for k, each in given.items() if each is not None}
@@ -427,9 +427,10 @@ def _checked(made: Predictions, how: Request) -> Predictions:
 
 def _in_fractions(made: Predictions, how: Request) -> Predictions:
     """Divide percent by 100, and say so; refuse numbers that may be percent or fractions."""
-    if made.kind not in ("confidence", "probabilities"):
+    values = made._replace(ordinal=None).present
+    if made.kind not in ("confidence", "probabilities") or not values.size:
         return made
-    values, kind = made.logits, " of ".join(filter(None, (_column_name(made.kind), made.model)))
+    kind = " of ".join(filter(None, (_column_name(made.kind), made.model)))
     low, high = np.nanmin(values), np.nanmax(values)
     if values.ndim > 1 and values.shape[-1] > 1:
         sums = np.nansum(values, axis=-1, dtype=np.float64)
@@ -448,4 +449,4 @@ def _in_fractions(made: Predictions, how: Request) -> Predictions:
     if not percent:
         return made
     note = f"{how.path}: {kind} from {low:g} to {high:g}: read as percent, divided by 100."
-    return made._replace(logits=values / 100, notes=(*made.notes, note))
+    return made._replace(logits=made.logits / 100, notes=(*made.notes, note))

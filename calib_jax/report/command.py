@@ -115,6 +115,7 @@ def score_files(
         raise ValueError("--average is for predictions of classes: leave it out.")
     if floor is not None and models[0].kind != "probabilities":
         raise ValueError("--floor is for --probabilities: leave it out.")
+    models, fits = ([each._replace(least=floor) for each in of] for of in (models, fits))
     for fit in fits:  # `score` compares each model with its own examples alone
         for each in models:
             if each.questions is not None or each.file == fit.file:
@@ -125,7 +126,7 @@ def score_files(
     number = len(given) if average else 1
     if average:
         mean = records.mean_of(models[:number])._replace(model=f"mean of {number}")
-        models = [mean, *models[number:]]
+        models, notes = [mean, *models[number:]], [*mean.notes, *notes]
     if len(name) > len(models):
         raise ValueError(f"--name is given {len(name)} times, and there are {len(models)} to name.")
     names = [*name, *(each.model for each in models[len(name) :])]

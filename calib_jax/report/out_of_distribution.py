@@ -21,7 +21,7 @@ from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, render
 from calib_jax.report.caveats import GIVEN
 from calib_jax.report.figures import file_names, literal
-from calib_jax.report.predictions import FLOOR, Predictions, counted
+from calib_jax.report.predictions import Predictions, counted, on_grid
 from calib_jax.report.results import Number
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def out_of_distribution(
     seed: int = 0,
     clusters: Any = None,
     probabilities: bool = False,
-    floor: float | None = FLOOR,
+    floor: float | None = None,
 ) -> OutOfDistribution:
     """Measure how well uncertainty scores separate out-of-distribution sets from the test set.
 
@@ -175,7 +175,8 @@ def out_of_distribution(
         of each set in `outside` by name, as integers. Whole clusters are resampled, and each set
         keeps its number of clusters.
       probabilities: whether all given predictions are probabilities.
-      floor: smaller probabilities are raised to this value.
+      floor: smaller probabilities are raised to this value; by default half a step of
+        probabilities that are rounded to .1, .01, .001 or .0001 in all sets, else 1e-38.
 
     >>> from calib_jax import report
     >>> sure = 4.0 * np.eye(3)[np.arange(200) % 3]
@@ -191,10 +192,13 @@ def out_of_distribution(
     if clusters is not None and not (len(clusters) == 2 and {*outside} <= {*clusters[1]}):
         raise TypeError("clusters must be (clusters of inside, {name: clusters of each outside}).")
     named = {"inside": inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
+    described, notes = dict[str, Any](), list[str]()
+    if probabilities and floor is None:  # one floor of all sets, which are compared
+        every = Predictions(np.concatenate([*named.values()]), (), kind="probabilities")
+        floor, notes = every.floor, [on_grid(every)]
     how: dict[str, Any] = {"kind": "probabilities" if probabilities else "logits", "least": floor}
     given = {name: Predictions(rows, (), **how).values(name) for name, rows in named.items()}
     ways: dict[str, Callable[[Logits], Logits]] = {GIVEN: jnp.asarray}
-    described, notes = dict[str, Any](), list[str]()
     if calibrate:
         of_fit = Predictions(*fit_on)._replace(**how)
         held_out = calibration.evidence(of_fit, of_fit, given["inside"])

@@ -311,13 +311,23 @@ def same_kind(one: Predictions, other: Predictions) -> None:
         raise ValueError(f"{both}: compare models, and fit calibrators, on the same kind.")
 
 
+def on_grid(given: Predictions) -> str:
+    """Write a sentence that the probabilities are rounded, and what replaces 0; else ""."""
+    step = grid_of(given.present) if given.kind == "probabilities" else None
+    if step is None:
+        return ""
+    why = " (half a step; --floor sets another value)" if given.least is None else ""
+    return f"The probabilities are rounded to {step:g}; 0 is read as {given.floor:.3g}{why}."
+
+
 def mean_of(models: Sequence[Predictions]) -> Predictions:
-    """Average the probabilities of several models of the same examples."""
-    if all(each.kind == "probabilities" for each in models):
-        rows = [probability_rows(each.logits, weights=each.weights) for each in models]
-        return models[0]._replace(logits=np.mean(np.stack(rows), axis=0))
+    """Average the probabilities of several models of the same examples, each above its floor.
+
+    The average has no grid, so it would have another floor: it becomes logits.
+    """
     logits = np.asarray(average([each.values() for each in models]))
-    return models[0]._replace(logits=logits, kind="logits")
+    notes = tuple(dict.fromkeys(filter(None, map(on_grid, models))))
+    return models[0]._replace(logits=logits, kind="logits", notes=notes)
 
 
 def match_classes(contents: Predictions, baseline: Predictions) -> Predictions:

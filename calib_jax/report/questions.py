@@ -26,7 +26,7 @@ _LOSSES = (
 # A group, a model, and the examples of the group.
 OfGroup: TypeAlias = tuple[str, str, Evaluation]
 _LEAST_ROWS = 200  # of a pilot, and of two sets whose temperatures are compared
-_MOST_TIMES = 64  # how many times more rows are tried where no threshold holds
+_TIMES = (2, 4, 8, 16, 32, 64)  # as many rows are tried where no threshold holds
 
 
 def of_groups(models: Mapping[str, Evaluation], masks: Mapping[str, Any]) -> Iterator[OfGroup]:
@@ -80,15 +80,16 @@ def thresholds(scoring: Scoring, request: str) -> Table:
 def more_rows(one: Evaluation, risk: float, level: float) -> str:
     """Compute how many more examples like these would give a threshold."""
     logits, labels = (np.asarray(each) for each in one.copies[:2])
-    times = 2
-    while one.cluster is None and times <= _MOST_TIMES and len(labels) * times <= 10**6:
+    ids = np.arange(len(labels)) if one.cluster is None else one.cluster
+    tried = [times for times in _TIMES if len(labels) * times <= 10**6]
+    for times in tried:
         rows, hits = (np.concatenate([each] * times) for each in (logits, labels))
         given = (Stated(rows[:, 0], hits), None) if is_stated(rows) else (rows, hits)
-        found = inference.guaranteed_coverage(*given, risk=risk, level=level)
+        clusters = np.concatenate([ids + k * len(ids) for k in range(times)])
+        found = inference.guaranteed_coverage(*given, risk=risk, level=level, clusters=clusters)
         if not math.isnan(found.threshold):
             return f"{(times - 1) * len(labels):,} more rows like these would be needed"
-        times *= 2
-    return "no threshold holds, also with many more rows"
+    return "no threshold holds" + ", also with many more rows" * bool(tried)
 
 
 def ranks(scoring: Scoring) -> Table | None:
@@ -117,9 +118,11 @@ def transfer(scoring: Scoring) -> Table | None:
     rows = [["model", "T of the fitted set", "T of the scored set", "NLL after T", "best NLL"]]
     notes = list[str]()
     for model, given in scoring.held_out.items():
-        if given.of_classes and given.weights is None and scoring.given[model].counts:
+        # Intervals of both temperatures take the examples as independent.
+        plain = given.of_classes and given.weights is None and given.clusters is None
+        if plain and scoring.given[model].counts and scoring.given[model].cluster is None:
             logits, labels, *_ = scoring.models[model].copies
-            fitted = np.asarray(given.values()).reshape(-1, logits.shape[-1])
+            fitted = np.asarray(given.values()).reshape(np.size(given.labels), -1)
             sets = (fitted, np.ravel(given.labels)), (np.asarray(logits), np.asarray(labels))
             for *cells, verdict in _transferred(*sets):
                 rows.append([model, *cells])

@@ -334,8 +334,7 @@ def headline(report: Report) -> str:
     what += f" in {settings['classes']} classes" if settings["classes"] else ""
     level, drawn, kind = (settings[key] for key in ("level", "resamples", "interval"))
     line = f"{what}; {100 * level:g}% intervals of {drawn:,} resamples (method {kind})."
-    named = len(fits) > 1
-    said = [f"{name}: " * named + calibration.sentence(fit) for name, fit in fits.items()]
+    said = [f"{name}: " * (len(fits) > 1) + calibration.sentence(fit) for name, fit in fits.items()]
     return " ".join([line, *said])
 
 

@@ -27,7 +27,7 @@ from calib_jax.metrics import Metric, Stated
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, questions
 from calib_jax.report.caveats import GIVEN, OTHER, SQUARED_ERROR, base_name
-from calib_jax.report.predictions import Predictions, grid_of, notes_on, same_kind
+from calib_jax.report.predictions import Predictions, notes_on, on_grid, same_kind
 from calib_jax.report.results import Change, Event, Part, Report, Row
 
 INTERVALS = ("valid", "percentile", "basic")
@@ -371,7 +371,7 @@ def _evaluate(
         if record.of_classes:
             names = _distinct(record.class_names, values.shape[-1])
             scoring.class_names = scoring.class_names or names
-            headlines[_on_grid(record)].append(model)
+            headlines[on_grid(record)].append(model)
             for note in notes_on(record, values):
                 notes[note].append(model)
         if other := scoring.held_out.get(model):
@@ -384,12 +384,11 @@ def _evaluate(
             is_plain = record.of_classes and weights is None and padded
             rows = one.rows if is_plain else (values, labels, weights)
             predicted, fit = calibration.calibrated(str(calibrate), by, rows, fit_on, by_group)
-            if record.of_classes:
-                predicted = jax.device_put(np.asarray(predicted)[: len(values)])
             fit["predictions"] = column if of_scores else model
             if other and other.file:
                 fit["file"] = other.file
             if record.of_classes:
+                predicted = jax.device_put(np.asarray(predicted)[: len(values)])
                 of_fit = (other, examples[0]) if other and examples else (record, values)
                 if decided := calibration.decided_by_zeros(*of_fit):
                     fit["decided_by"] = decided
@@ -418,15 +417,6 @@ def _group(given: Predictions, per: str) -> np.ndarray:
     if groups.get(per) is None:
         raise ValueError(f"per={per}: there is no such column of groups in all predictions.")
     return np.array([*map(str, np.ravel(groups[per]).tolist())])
-
-
-def _on_grid(given: Predictions) -> str:
-    """Write a sentence that the probabilities are rounded, and what replaces 0; else ""."""
-    step = grid_of(given.present) if given.kind == "probabilities" else None
-    if step is None:
-        return ""
-    why = " (half a step; --floor sets another value)" if given.least is None else ""
-    return f"The probabilities are rounded to {step:g}; 0 is read as {given.floor:.3g}{why}."
 
 
 def _default_names(given: Predictions) -> tuple[str, ...]:
@@ -608,16 +598,17 @@ def _groups(scoring: Scoring, several: Metrics, groups: Iterable[questions.OfGro
 
 def _ordinal(scoring: Scoring) -> list[Part]:
     """Estimate the ranked probability score of the rows whose options have an order."""
-    rows = np.flatnonzero(False if scoring.first.ordinal is None else scoring.first.ordinal)
-    if not len(rows):
+    given, name, found = scoring.first, "ranked_probability_score", list[questions.OfGroup]()
+    if given.ordinal is None:
         return []
-    found, name = list[questions.OfGroup](), "ranked_probability_score"
-    for model, one in scoring.models.items():
-        part = one.part(rows)
-        logits = np.asarray(part.logits)
-        most = int(np.max(np.sum(logits > -np.inf, axis=1)))  # of K in 1 / (K - 1)
-        narrow = _evaluation(logits[:, :most], part.labels, part.weights, part.clusters)
-        found.append(("ordinal=yes", model, narrow))
+    sizes = np.sum(np.asarray(given.logits) > -np.inf, axis=-1) * given.ordinal
+    several = sorted({*sizes.tolist()} - {0})
+    ending = ", options={}" * (len(several) > 1)
+    masks = {"ordinal=yes" + ending.format(size): sizes == size for size in several}
+    for group, model, part in questions.of_groups(scoring.models, masks):
+        logits = np.asarray(part.logits)[:, : sizes[masks[group]][0]]  # of K in 1 / (K - 1)
+        narrow = _evaluation(logits, part.labels, part.weights, part.clusters)
+        found.append((group, model, narrow))
     return _groups(scoring, {name: metrics_package.named(name)}, found)
 
 

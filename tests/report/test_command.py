@@ -204,6 +204,15 @@ def test_an_average_of_probabilities(tmp_path):
     result = scored(*files, "--average", "--probabilities")
     assert not any("probability 0" in note for note in result.notes)  # none has it in both
     assert result.value("nll") == pytest.approx(-np.log([0.2, 0.7, 0.9]).mean(), rel=1e-5)
+    # Zeros of rounded probabilities are half a step before they are averaged.
+    for file, second in zip(files, (0.25, 0.26), strict=True):
+        p = np.tile([[0.0, 1.0], [second, 1 - second], [1.0, 0.0]], (10, 1))
+        np.savez(file.partition("=")[2], probabilities=p, labels=[0, 1, 0] * 10)
+    for option, floor in (((), 0.005), (("--floor=0.05",), 0.05)):
+        result = scored(*files, "--average", *option)
+        expected = -np.log([floor / (1 + floor), 0.745, 1 / (1 + floor)]).mean()
+        assert result.value("nll") == pytest.approx(expected, rel=1e-5)
+        assert f"0 is read as {floor}" in result.notes[0]
 
 
 @pytest.mark.parametrize("of_errors", [False, True])

@@ -166,6 +166,14 @@ def test_probabilities_equal_their_logarithms():
     )
     for one, other in zip(actual.rows, expected.rows, strict=True):
         assert one.value == pytest.approx(other.value, abs=2e-3)
+    rounded = [np.round(each, 2) for each in p]
+    sets = (rounded[0], {"o": rounded[1]}), {"fit_on": (rounded[2], labels), "probabilities": True}
+    half, same = (
+        report.out_of_distribution(*sets[0], **sets[1], floor=floor, **fit)
+        for floor in (None, 0.005)
+    )
+    assert half.rows == same.rows
+    assert "rounded to 0.01; 0 is read as 0.005" in half.notes[0]
     for sets, name in ((p[:2], "inside: all 200"), ((inside, p[1]), r"outside\['o'\]: all 50")):
         with pytest.raises(ValueError, match=f"^{name} rows "):
             report.out_of_distribution(sets[0], {"o": sets[1]}, **FEW)

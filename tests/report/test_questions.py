@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from calib_jax import inference, metrics, report
-from calib_jax.report import calibrate, predictions
+from calib_jax import calibrators, inference, metrics, report
+from calib_jax.report import calibrate, predictions, questions
 from calib_jax.report.read import read_models
 
 FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 20}
@@ -87,6 +87,11 @@ def test_percent_on_a_grid_is_read_as_percent(tmp_path):
     (model,) = read_models(str(tmp_path / "p.npz"))
     assert (model.kind, model.floor) == ("probabilities", 0.005)
     np.testing.assert_allclose(model.logits, p, atol=1e-9)
+    # A row of weight 0 may hold anything.
+    given = {"probabilities": np.vstack([100 * p, 0 * p[:1]]), "labels": np.append(labels, 0)}
+    np.savez(tmp_path / "p.npz", **given, weights=np.arange(251) < 250)
+    (model,) = read_models(str(tmp_path / "p.npz"))
+    np.testing.assert_allclose(model.logits[:250], p, atol=1e-9)
 
 
 def lines(path, rows):
@@ -94,18 +99,20 @@ def lines(path, rows):
     return str(path)
 
 
-def options_file(path, num_rows=240, seed=0):
-    """Write questions of two to five options; return logits, places of the labels and types."""
+def options_file(path, num_rows=240, seed=0, sizes=4):
+    """Write questions of two options or more; return logits and places of the labels."""
     random = np.random.default_rng(seed)
     rows, expected = [], []
     for k in range(num_rows):
-        size = 2 + k % 4
+        size = 2 + k % sizes
         z = random.standard_normal(size)
         place = int(random.integers(size))
         names = [f"{k}-{j}" for j in range(size)]
         kind = "score" if size in (3, 4) else "choice"
         p = dict(zip(names, softmax(z).tolist(), strict=True))
-        rows.append({"probabilities": p, "label": names[place], "question": k, "type": kind})
+        rows.append(
+            {"probabilities": p, "label": names[place], "question": f"{seed} {k}", "type": kind}
+        )
         expected.append((z, place))
     return lines(path, rows), expected
 
@@ -123,12 +130,33 @@ def test_options_vary_by_row(tmp_path):
     parts = {(part.part, part.metric): part for part in scored.groups}
     assert parts["options=3", "nll"].value == pytest.approx(np.mean(nll[1::4]), rel=1e-5)
     assert parts["type=score", "nll"].examples == 120
-    ranked = [
-        np.sum((np.cumsum(softmax(z)) - (np.arange(len(z)) >= place)) ** 2)
-        for z, place in expected[1::4] + expected[2::4]
-    ]
-    value = parts["ordinal=yes", "ranked_probability_score"].value
-    assert value == pytest.approx(np.mean(ranked) / 3, rel=1e-4)
+    for size in (3, 4):  # each is divided by its own number of options
+        ranked = [
+            np.sum((np.cumsum(softmax(z)) - (np.arange(len(z)) >= place)) ** 2)
+            for z, place in expected[size - 2 :: 4]
+        ]
+        value = parts[f"ordinal=yes, options={size}", "ranked_probability_score"].value
+        assert value == pytest.approx(np.mean(ranked) / (size - 1), rel=1e-4)
+    # Another file may have fewer options at most, and an average has as many as its models.
+    other, _ = options_file(tmp_path / "b.jsonl", seed=1, sizes=3)
+    fit = {"fit_on": [other], "calibrate": "temperature"}
+    fitted = report.score_files(predictions=[file], metrics=names, resamples=20, **fit)
+    (held,) = read_models(other)
+    temperature = float(calibrators.temperature.fit(held.values(), held.labels).temperature)
+    assert fitted.calibrator["params"]["temperature"] == pytest.approx(temperature)
+    nll_after = [-log_softmax(z / temperature)[place] for z, place in expected]
+    assert fitted.value("nll", "temperature") == pytest.approx(np.mean(nll_after), rel=1e-5)
+    mean = report.score_files(predictions=[file] * 2, average=True, metrics=names, resamples=20)
+    assert mean.value("nll") == pytest.approx(np.mean(nll), rel=1e-5)
+
+
+def test_labels_of_lists_of_own_lengths_may_count_from_1(tmp_path):
+    rows = [{"probabilities": [0.75, 0.25], "label": 1}]
+    rows += [{"probabilities": [0.5, 0.25, 0.25], "label": label} for label in (3, "2")]
+    for first in (0, 1):
+        given = [row | {"label": int(row["label"]) - 1 + first} for row in rows]
+        (model,) = read_models(lines(tmp_path / "a.jsonl", given), first_label=first)
+        assert model.labels.tolist() == [0, 2, 1]
 
 
 def test_the_same_options_in_every_row_are_classes(tmp_path):
@@ -175,6 +203,13 @@ def test_a_threshold_has_its_guarantee():
         found = inference.guaranteed_coverage(*again, risk=0.25)
         assert np.isfinite(found.threshold) == (times == 8)
     assert table.rows[1][4].startswith(f"{7 * 60} more rows")
+    one = inference.Evaluation(logits[:60], labels[:60], clusters=np.arange(60) // 2)
+    needed = int(questions.more_rows(one, risk=0.35, level=0.9).split()[0].replace(",", ""))
+    for times in ((needed + 60) // 120, (needed + 60) // 60):  # of further clusters
+        again = np.tile(logits[:60], (times, 1)), np.tile(labels[:60], times)
+        how = {"risk": 0.35, "clusters": np.arange(60 * times) // 2}
+        found = inference.guaranteed_coverage(*again, **how)
+        assert np.isfinite(found.threshold) == (60 * times == needed + 60)
 
 
 @pytest.mark.parametrize("text", ["accuracy", "accuracy:2", "recall:0.5"])
@@ -222,6 +257,11 @@ def test_whether_the_temperature_transfers(other, verdict):
     assert after == pytest.approx(float(metrics.nll(test[0] / temperature, test[1])), abs=1e-3)
     assert best == pytest.approx(float(metrics.refinement_nll(*test)), abs=1e-4)
     assert f"the fitted temperature costs {after - best:.3f} nats here: {verdict}." in table.note
+    # The intervals of both temperatures need independent examples.
+    options = {"clusters": np.arange(200) // 2, "calibrate": "temperature", "fit_on": fit}
+    assert not any(
+        "transfer" in table.title for table in report.score(*test, **options, **FEW).tables
+    )
 
 
 def test_a_temperature_for_each_group():
