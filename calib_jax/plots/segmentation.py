@@ -39,9 +39,8 @@ def segmentation(
       class_names: one name for each class, for the legend; numbers by default.
       title: title of the figure.
     """
-    image, labels, predicted, confidence = (
-        np.asarray(as_array(values)) for values in (image, labels, predicted, confidence)
-    )
+    image, labels, predicted = (np.asarray(as_array(each)) for each in (image, labels, predicted))
+    confidence = np.asarray(as_array(confidence), np.float64)
     present = np.ones(labels.shape, bool) if weights is None else np.asarray(as_array(weights)) > 0
     shape = labels.shape
     expected = {"image": (*shape, 3), "predicted": shape, "confidence": shape, "weights": shape}
@@ -54,18 +53,18 @@ def segmentation(
             )
     if labels.dtype.kind not in "biu" or predicted.dtype.kind not in "biu":
         raise TypeError("segmentation: labels and predicted must be classes, integers.")
-    # matplotlib would clip an image with values from 0 to 255 to white.
-    for name, array in {"image": image, "confidence": confidence[present]}.items():
-        if array.dtype.kind not in "biu" and not np.all((array >= 0) & (array <= 1 + 1e-6)):
-            raise ValueError(f"segmentation: {name} must be bytes, or numbers in [0, 1].")
+    most = 255 if image.dtype.kind in "biu" else 1 + 1e-6  # matplotlib would draw more in white
+    if not np.all((image >= 0) & (image <= most)):
+        raise ValueError("segmentation: image must be bytes, or numbers in [0, 1].")
+    if not np.all((confidence >= 0) & (confidence <= 1 + 1e-6), where=present):
+        raise ValueError("segmentation: confidence must lie in [0, 1].")
     shown = sorted({*np.unique(labels[present]).tolist(), *np.unique(predicted).tolist()})
     wrong = np.where((labels == predicted)[..., None], _RIGHT, _WRONG)
-    error = np.where(present[..., None], wrong, _NONE).astype(np.uint8)
     panels = {
-        "image": image,
+        "image": image if most == 255 else image.astype(np.float32),
         "label": np.where(present[..., None], colored(labels), _NONE).astype(np.uint8),
         "prediction": colored(predicted),
-        "error": error,
+        "error": np.where(present[..., None], wrong, _NONE).astype(np.uint8),
     }
     height = _WIDTH * shape[0] / shape[1] + 1.2
     figure = style.canvas(_WIDTH * len(_PANELS), min(height, 12))
@@ -75,9 +74,8 @@ def segmentation(
         if name == "confidence":
             drawn = axes.imshow(confidence, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
             # Below the panel, which keeps its position beside the others.
-            figure.colorbar(
-                drawn, cax=axes.inset_axes((0, -0.09, 1, 0.04)), orientation="horizontal"
-            )
+            below = axes.inset_axes((0, -0.09, 1, 0.04))
+            figure.colorbar(drawn, cax=below, orientation="horizontal")
         else:
             axes.imshow(panels[name], interpolation="nearest")
         axes.set_title(f"error ({share:.1%} wrong)" if name == "error" else name)

@@ -180,7 +180,12 @@ def test_every_panel_shows_its_pixels():
     np.testing.assert_array_equal(confidence.images[0].get_array(), CONFIDENCE)
     assert error.get_title("left") == "error (25.0% wrong)"
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["sky", "road", "2"]
-    ignored = plots.segmentation(IMAGE, LABELS - 1, *arrays[2:], class_names=("sky", "road"))
+    halves = jnp.asarray(IMAGE / 32, jnp.bfloat16), jnp.asarray(CONFIDENCE > 0.5, jnp.bfloat16)
+    ignored = plots.segmentation(
+        halves[0], LABELS - 1, PREDICTED, halves[1], class_names=("sky", "road")
+    )
+    for axes, wanted in ((0, IMAGE / 32), (3, CONFIDENCE > 0.5)):
+        np.testing.assert_array_equal(ignored.axes[axes].images[0].get_array(), wanted)
     assert ignored.legends[0].get_texts()[0].get_text() == "-1"
     bottoms = [axes.get_window_extent().y0 for axes in figure.axes]
     np.testing.assert_allclose(bottoms, bottoms[0])
@@ -237,6 +242,14 @@ REFUSED = {
     "pixels": (
         lambda: plots.segmentation(IMAGE, LABELS, PREDICTED.T, CONFIDENCE),
         r"predicted must be \(2, 3\)",
+    ),
+    "an image of 16 bits": (
+        lambda: plots.segmentation(IMAGE + np.uint16(255), LABELS, PREDICTED, CONFIDENCE),
+        "image must be bytes, or numbers",
+    ),
+    "bytes of confidence": (
+        lambda: plots.segmentation(IMAGE, LABELS, PREDICTED, LABELS),
+        "confidence must lie in",
     ),
     "no metric": (lambda: plots.intervals({"a": {}}), "must map names to values"),
     "no histogram": (lambda: plots.log_histograms({}, [1, 2], quantity="a"), "nothing to draw"),
