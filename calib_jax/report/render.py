@@ -115,15 +115,16 @@ def as_text(page: Page, lines: float = math.inf, *, explained: bool = True) -> s
 
     Args:
       page: the contents.
-      lines: the most lines: what does not fit is named in the last one; the first table is shown
-        anyway. By default all is shown.
+      lines: the most lines, of the command: what does not fit is named in the last one; the first
+        table is shown anyway. By default all tables are shown.
       explained: whether all notes follow the tables, and what the numbers mean.
     """
     blocks = ["\n".join(map(one_line, page.answers)), *map(one_line, page.head.split("\n\n"))]
     notes = [*page.notes, *page.folded]
     shown = notes if explained else page.notes[:_NOTES]
     room = lines - sum(2 + block.count("\n") for block in filter(None, blocks)) - len(shown) - 1
-    left_out: dict[str, str] = {}
+    hidden = len(notes) - len(shown)
+    left_out = {"--notes": f"{hidden} more note{'s' * (hidden > 1)}"} if hidden else {}
     for place, table in enumerate(page.sections):
         for number, block in enumerate(_blocks(table)):
             size = block.count("\n") + 2
@@ -132,9 +133,8 @@ def as_text(page: Page, lines: float = math.inf, *, explained: bool = True) -> s
             else:
                 blocks.append(block)
                 room -= size
-    hidden = len(notes) - len(shown)
-    last = [f"{hidden} more note{'s' * (hidden > 1)}"] * (hidden > 0) + [*left_out.values()]
-    shown = [*shown, *[f"{', '.join(last)}: --notes."] * bool(last)]
+    where = ": --notes." if lines < math.inf else " in the saved report."  # the command has lines
+    shown = [*shown, *[", ".join(left_out.values()) + where] * bool(left_out)]
     return "\n\n".join(filter(None, [*blocks, "\n".join(map(one_line, shown))]))
 
 
