@@ -80,7 +80,8 @@ def base(loss: str, *, reduction: str = "", clip_norm: float = 2.0) -> ConfigDic
             "eval_every_steps": 0,  # 0 evaluates at the end of every epoch
             "diagnose": False,  # also measure training set, right and wrong rows, and last layer
             "evaluate_test": False,  # during training; experiments.evaluate always does
-            # Validation metrics, each "min" or "max", whose best checkpoint is kept.
+            # Validation metrics, each "min" or "max", whose best checkpoint is kept;
+            # --config.best.accuracy=max adds one.
             "best": {"error": "min", "nll": "min", "ece": "min"},
             # Settings that do not affect results and may change when a run is resumed.
             "run": {

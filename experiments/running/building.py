@@ -32,6 +32,9 @@ DATA_DIR = flags.DEFINE_string(
 
 # tensorfloat32 stores float32 and rounds the factors of matrix products, see `_forward`.
 PRECISIONS = ("float32", "tensorfloat32", "bfloat16", "float16", "float64")
+# Keys of a section that are no options of its members.
+OPTIMIZER_KEYS = ("name", "learning_rate", "groups")
+SCHEDULE_KEYS = ("name", "warm_up_epochs", "warm_up_steps", "warm_up_factor")
 # Switches of the config -> the network's option and the default of the switch.
 SWITCHES: dict[str, Any] = {"precision": ("dtype", "float32"), "remat": ("remat", False)}
 
@@ -347,6 +350,7 @@ def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
     name, factor, epochs = settings.name, settings.warm_up_factor, settings.warm_up_epochs
     warm_up_steps = settings.get("warm_up_steps", 0)
     checks.one_of("schedule", name, train.SCHEDULES)
+    _check_keys("schedule", settings, train.SCHEDULES, SCHEDULE_KEYS)
     values = {**settings, "milestones": tuple(settings.milestones), "num_epochs": config.num_epochs}
     if name == "inverse_sqrt":
         values["start"] = epochs or warm_up_steps / steps_per_epoch or 1
@@ -367,15 +371,24 @@ def _optimizer_of(config: ConfigDict) -> Callable[..., Any]:
     return train.OPTIMIZERS[config.optimizer.name]
 
 
+def _check_keys(
+    section: str, settings: ConfigDict, members: Mapping[str, Any], keys: Iterable[str]
+) -> None:
+    """Raise an error for a key of a section that neither the section nor any member has.
+
+    A key of another member is ignored: the base config has momentum, which adam lacks.
+    """
+    others = {key for member in members.values() for key in checks.options_of(member)}
+    for key in {*settings} - others:
+        known = [*keys, *checks.options_of(members[settings.name])]
+        checks.one_of(f"key of config.{section}", key, known)
+
+
 def optimizer(config: ConfigDict, rate: Any) -> Any:
     """Build the optimizer with the options in the config that it accepts."""
     settings = config.optimizer
     known = checks.options_of(_optimizer_of(config))
-    # Ignore a key of another optimizer: the base config has momentum, which adam lacks.
-    others = {key for other in train.OPTIMIZERS.values() for key in checks.options_of(other)}
-    for key in {*settings} - others:
-        allowed = ["name", "learning_rate", "groups", *known]
-        checks.one_of("key of config.optimizer", key, allowed)
+    _check_keys("optimizer", settings, train.OPTIMIZERS, OPTIMIZER_KEYS)
     options = {key: value for key, value in settings.items() if key in known}
     groups = settings.get("groups", ())
     if not groups:
@@ -396,11 +409,8 @@ def optimizer(config: ConfigDict, rate: Any) -> Any:
 def unused(config: ConfigDict, given: Iterable[str]) -> list[str]:
     """Describe the given keys and the milestones of the schedule that have no effect."""
     used = {
-        "optimizer": {"name", "learning_rate", "groups", *checks.options_of(_optimizer_of(config))},
-        "schedule": {
-            *("name", "warm_up_epochs", "warm_up_steps", "warm_up_factor"),
-            *checks.options_of(train.SCHEDULES[config.schedule.name]),
-        },
+        "optimizer": {*OPTIMIZER_KEYS, *checks.options_of(_optimizer_of(config))},
+        "schedule": {*SCHEDULE_KEYS, *checks.options_of(train.SCHEDULES[config.schedule.name])},
     }
     notes = []
     for full in given:

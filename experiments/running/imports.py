@@ -164,7 +164,8 @@ class _ConfigParser(flags.ArgumentParser):
                     _rename(config[section], other)
             for key, value in given.items():
                 section, _, option = key.rpartition(".")
-                optional = ("optimizer", "schedule", *(f"{name}.options" for name in SECTIONS))
+                options = (f"{name}.options" for name in SECTIONS)
+                optional = ("best", "optimizer", "schedule", *options)
                 if section in optional and option not in _at(config, section):
                     # Without a value it is a switch.
                     default = False if value is None else config_dict.placeholder(object)

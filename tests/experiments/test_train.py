@@ -154,6 +154,8 @@ DIGITS = "--config=configs/digits.py"
         (["--config=digit:focal"], "no config file digit; did you mean configs/digits.py:focal?"),
         ([DIGITS, "--config.num_epochs=three"], "num_epochs must be an integer, got 'three'.\n"),
         ([DIGITS, "--config.optimiser.learning_rate=3"], "--config.optimizer.learning_rate?"),
+        ([DIGITS, "--config.schedule.warmup_epochs=3"], "did you mean 'warm_up_epochs'?"),
+        ([DIGITS, "--config.best.eec=min"], "no metric is called 'eec'; did you mean 'ece'?"),
         ([DIGITS, "--config.model.name=resnet"], "no network is called 'resnet'; did you mean 're"),
         ([DIGITS, "--config.schedule.milestones=a,b"], "must be numbers, such as 1,10,20, got a,b"),
         (["--config=configs/cifar10_lenet5.py", "--data_dir=nowhere"], "nowhere (from data_dir"),
