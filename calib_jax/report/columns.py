@@ -434,7 +434,7 @@ def _in_fractions(made: Predictions, how: Request) -> Predictions:
     low, high = np.nanmin(values), np.nanmax(values)
     if values.ndim > 1 and values.shape[-1] > 1:
         sums = np.nansum(values, axis=-1, dtype=np.float64)
-        percent = low >= 0 and np.all(np.abs(sums - 100) <= max(1, values.shape[-1] / 2))
+        percent = low >= 0 and np.all(np.abs(sums - 100) <= min(50, max(1, values.shape[-1] / 2)))
     else:
         percent = low >= 0 and _HIGHEST_GRADE < high <= 100
         percent = percent and np.mean(values[values != 0] > 1) >= 0.5

@@ -273,6 +273,7 @@ def test_probabilities_in_whole_numbers_are_read(tmp_path):
         (1, [[75, 25], [30, 60]]),
         (1, [[54, 20, 10, 10, 10, 0]]),
         (1, [[0, 1]]),
+        *((sum(row), [row]) for row in ([0] * 999 + [1], [0] * 249 + [100])),
     ):
         path.write_text(
             "\n".join(json.dumps({"label": len(p) - 1, "probabilities": p}) for p in rows)
