@@ -10,7 +10,8 @@ class Quality(NamedTuple):
     Attributes:
       score: the score on all sentences, in percent.
       low, high: the score minus and plus half the width of the 95 % bootstrap interval.
-      p_value: the p-value of the paired bootstrap against the first system; None for the first.
+      p_value: the two-sided p-value of the paired bootstrap against the first system, twice that
+        of sacrebleu; 1 if both have the same score; None for the first.
     """
 
     score: float
@@ -47,19 +48,22 @@ def qualities(
     signatures, columns = test()
     by_metric = {
         "chrF" if name.startswith("chrF") else name: {
-            system: _quality(result) for system, result in zip(systems, columns[name], strict=True)
+            system: _quality(result, columns[name][0].score)
+            for system, result in zip(systems, columns[name], strict=True)
         }
         for name in signatures  # sacrebleu's name for chrF includes the recall weight: chrF2
     }
     return by_metric, {name: str(text) for name, text in signatures.items()}
 
 
-def _quality(result: Any) -> Quality:
+def _quality(result: Any, baseline: float) -> Quality:
     score, half = float(result.score), float(result.ci)
-    p_value = result.p_value  # None for the baseline
-    return Quality(
-        score, score - half, score + half, p_value if p_value is None else float(p_value)
-    )
+    p_value = result.p_value
+    if p_value is not None:
+        # sacrebleu counts one side (10 % of equally good systems are below .05), and gives its
+        # smallest p-value where no resample differs.
+        p_value = 1.0 if result.score == baseline else min(1.0, 2 * float(p_value))
+    return Quality(score, score - half, score + half, p_value)
 
 
 def require() -> Any:

@@ -6,11 +6,11 @@ r"""Score trained networks of translation: BLEU and chrF, and the calibration of
 
 The arguments are folders of runs on the same data set, the baseline first. Each network translates
 the test part by beam search at temperature 1 and at the best one of the validation NLL. BLEU and
-chrF are those of sacrebleu (pip install sacrebleu), with 95 % bootstrap intervals and a paired
-bootstrap against the baseline over whole sentences; if the fit of a temperature did not converge,
-nothing is tested after the temperatures. The tokens of the test part, each given the true tokens
-before it, are scored before and after the temperature, with intervals that resample whole
-sentences.
+chrF are those of sacrebleu (pip install sacrebleu), with 95 % bootstrap intervals and the two-sided
+p of a paired bootstrap against the baseline over whole sentences; if the fit of a temperature did
+not converge, nothing is tested after the temperatures. The tokens of the test part, each given the
+true tokens before it, are scored before and after the temperature, with intervals that resample
+whole sentences.
 
 --out, by default the folder translation in the first run, gets translation.json, the translations,
 and a report of the tokens of each network, tokens_NAME.

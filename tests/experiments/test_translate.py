@@ -115,23 +115,25 @@ def bleu_by_hand(translations, references):
     return 100 * brevity * math.exp(np.mean(np.log(matches / totals)))
 
 
+def changed(draw, references, share):
+    """Draw another word in place of a share of the words, and leave out some last words."""
+    texts = []
+    for text in references:
+        words = text.split()
+        kept = draw.random(len(words)) > share
+        words = np.where(kept, words, draw.choice(list("abcdef"), size=len(words)))
+        texts.append(" ".join(words[: len(words) - int(draw.integers(2))]))
+    return texts
+
+
 @pytest.mark.slow
 def test_bleu_is_that_of_its_formula():
     pytest.importorskip("sacrebleu")
     draw = np.random.default_rng(0)
     references = [" ".join(draw.choice(list("abcdef"), size=12)) for _ in range(60)]
-
-    def changed(text, share):
-        words = text.split()
-        new = draw.choice(list("abcdef"), size=len(words))
-        kept = draw.random(len(words)) > share
-        return " ".join(np.where(kept, words, new)[: len(words) - int(draw.integers(2))])
-
-    systems = {
-        "good": [changed(text, 0.2) for text in references],
-        "bad": [changed(text, 0.5) for text in references],
-        "same": [changed(text, 0.2) for text in references],
-    }
+    shares = {"good": 0.2, "bad": 0.5, "same": 0.2}
+    systems = {name: changed(draw, references, share) for name, share in shares.items()}
+    systems["copy"] = systems["good"]
     by_metric, signatures = bleu.qualities(systems, references, num_resamples=200)
     for name, translations in systems.items():
         expected = bleu_by_hand(translations, references)
@@ -142,4 +144,19 @@ def test_bleu_is_that_of_its_formula():
     for of_metric in by_metric.values():
         assert of_metric["bad"].p_value < 0.01 < 0.05 < of_metric["same"].p_value
         assert of_metric["bad"].score < of_metric["good"].score
+        assert of_metric["copy"].p_value == 1
     assert "tok:13a" in signatures["BLEU"]
+
+
+@pytest.mark.slow
+def test_a_tenth_of_equally_good_systems_has_a_p_value_below_a_tenth():
+    pytest.importorskip("sacrebleu")
+    values = []
+    for seed in range(150):
+        draw = np.random.default_rng(seed)
+        references = [" ".join(draw.choice(list("abcdef"), size=12)) for _ in range(50)]
+        systems = {name: changed(draw, references, 0.3) for name in ("one", "other")}
+        by_metric, _ = bleu.qualities(systems, references, num_resamples=100)
+        values.append([of_metric["other"].p_value for of_metric in by_metric.values()])
+    shares = (np.array(values) < 0.1).mean(axis=0)
+    assert (np.abs(shares - 0.1) < 3 * np.sqrt(0.1 * 0.9 / 150)).all()  # .027 to .173
