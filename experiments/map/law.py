@@ -46,12 +46,14 @@ import time
 from typing import Any
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from calib_jax import losses
+from calib_jax.core import checks
 from experiments.map import heads
 from experiments.map.heads import LOSSES, PREDICTED, ROWS, SLOW
 from experiments.map.settings import RESULTS, read, write
+from experiments.running import cli
 
 SETS = ("sst2", "sst5", "cifar10", "cifar5", "cifar2", "tiny200", "tiny100", "tiny20", "tiny5")
 FEW = 500  # rows of a prediction of the step transfer
@@ -155,12 +157,21 @@ def record(
     return found
 
 
-def main(_: Any) -> None:
+def main() -> None:
     """Carry out one step for the sets whose data exist."""
     step = flags.FLAGS.step
     data, out = pathlib.Path(flags.FLAGS.data), pathlib.Path(flags.FLAGS.out)
-    out.mkdir(parents=True, exist_ok=True)
+    for loss in flags.FLAGS.losses:
+        cli.refusing(checks.one_of, "loss", loss, list(LOSSES))
+    if not flags.FLAGS.out:
+        raise cli.Refused("give --out=FOLDER for the records and logits.")
     sets = [name for name in flags.FLAGS.sets if (data / f"{name}.npz").exists()]
+    if not sets:
+        raise cli.Refused(
+            f"--data={data} has no {flags.FLAGS.sets[0]}.npz or another of --sets:"
+            " experiments.map.law_data writes them."
+        )
+    out.mkdir(parents=True, exist_ok=True)
     if step == "freeze":
         freeze(out, sets, data)
         return
@@ -194,4 +205,4 @@ if __name__ == "__main__":
     flags.DEFINE_enum("step", "losses", STEPS, "Step.")
     flags.DEFINE_list("sets", list(SETS), "Sets.")
     flags.DEFINE_list("losses", list(LOSSES)[1:], "Losses of the step losses.")
-    app.run(main)
+    cli.run(main)
