@@ -203,7 +203,7 @@ def bert(
       types: the number of token types (`type_vocab_size`).
       pool: "first", the first token through a dense layer and tanh, or "mean" over the tokens.
       dropout: the rate after the embedding and in the blocks (`hidden_dropout_prob`); training
-        needs `keys` unless it is 0.
+        needs `keys` unless all three rates are 0.
       attention_dropout: the rate for attention weights (`attention_probs_dropout_prob`); None is
         `dropout`.
       head_dropout: the rate before the last layer (`classifier_dropout`); None is `dropout`.

@@ -203,7 +203,7 @@ def transformer(
       norm: "post", normalised after each residual connection as in the paper, or "pre", before each
         part and once at the end, which also trains without warm-up.
       dropout: the rate after the embedding, the attentions and the perceptrons; training needs
-        `keys` unless it is 0.
+        `keys` unless both rates are 0.
       attention_dropout: the rate for attention weights.
       epsilon: the constant that layer norm adds to the variance.
       dtype: the compute dtype of all layers but the logits (see `Network`).

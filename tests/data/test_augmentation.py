@@ -142,6 +142,8 @@ def test_colors_by_the_formula():
         assert np.abs(np.asarray(actual, float) - x).max() <= 0.501
         seen.append(np.asarray(actual))
     assert not np.array_equal(seen[0], seen[1])
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        np.testing.assert_array_equal(change(key, image), actual)
     still = data.random_color(brightness=0, contrast=0, saturation=0)
     np.testing.assert_array_equal(still(jax.random.key(0), image), image)
     with pytest.raises(ValueError, match=r"an image is \[height, width, 3\], got \(4, 5\)"):

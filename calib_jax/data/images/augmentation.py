@@ -163,7 +163,7 @@ def random_color(
         image = jnp.asarray(image)
         if image.ndim != 3 or image.shape[-1] != 3:
             raise ValueError(f"random_color: an image is [height, width, 3], got {image.shape}.")
-        draws = 2 * jax.random.uniform(key, (3,)) - 1
+        draws = 2 * jax.random.uniform(key, (3,), jnp.float32) - 1
         bright, strong = 1 + draws[0] * brightness, 1 + draws[1] * contrast
         rich = 1 + draws[2] * saturation
         x = jnp.clip(bright * image.astype(jnp.float32), 0, 255)

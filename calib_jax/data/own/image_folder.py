@@ -44,9 +44,10 @@ def from_folder(
 
         photos/cat/1.png, photos/cat/2.jpg, photos/dog/1.png, ...
 
-    Classes are numbered in alphabetic order. Folders `train`, `val` and `test`, each with a folder
-    for each class, are the parts; a part without a folder is held out of `train`. Images are cut to
-    the shape of the result, in the middle, and resized. They are kept in memory.
+    Classes are numbered in alphabetic order, or by value if all are numbers. Folders `train`, `val`
+    and `test`, each with a folder for each class, are the parts; a part without a folder is held
+    out of `train`. Images are turned as their EXIF data say, cut to the shape of the result, in the
+    middle, and resized; transparency is left out. They are kept in memory.
 
     Args:
       folder: the folder of the images, as a path or in the folder of the data sets.

@@ -142,9 +142,10 @@ def from_texts(
         "Well made, and it arrived early.",good,train
         Broken after a day,bad,test
 
-    Classes are numbered in alphabetic order. The column `split` has train, validation (or val) or
-    test; an empty value is train. A part that no line names is held out of train. Copies of a text
-    (the same words) stay in one part, where they may have different labels. No file is written.
+    Classes are numbered in alphabetic order, or by value if all are numbers. The column `split` has
+    train, validation (or val) or test; an empty value is train. A part that no line names is held
+    out of train. Copies of a text (the same words) stay in one part, where they may have different
+    labels. No file is written.
 
     A text is an array of word numbers, from 1 for the most frequent word of the training texts,
     with padding of 0 at its front. Other words are left out. Words are separated by white space and
