@@ -149,7 +149,8 @@ class Network(nn.Module):
                 f"{name}: inputs must be floating point, got {x.dtype}: scale and cast them first."
             )
         if (x.ndim < 2 if rank is None else x.ndim != rank) or 0 in x.shape[1:]:
-            wanted = {4: "[batch, height, width, channels]"}.get(rank or 0, "[batch, ...]")
+            shapes = {3: "[batch, length, width]", 4: "[batch, height, width, channels]"}
+            wanted = shapes.get(rank or 0, "[batch, ...]")
             raise ValueError(f"{name}: inputs must have shape {wanted}, got {x.shape}.")
         if jax.dtypes.canonicalize_dtype(self.dtype) != jnp.dtype(self.dtype):
             raise ValueError(

@@ -6,6 +6,7 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 import scipy.stats
@@ -107,6 +108,16 @@ LIMITS = [
 def test_shares_above_one_are_refused(function, options):
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\], got 1.5"):
         function(**options)
+
+
+WHOLE = [(data.cityscapes, "crop"), (data.imagenet, "size"), (data.wmt14, "learned_from")]
+
+
+@pytest.mark.parametrize(("function", "option"), WHOLE)
+def test_halves_are_refused(function, option, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+    with pytest.raises(TypeError, match=f"{option} must be an integer, got 9.5"):
+        function(**{option: 9.5})
 
 
 SMALL = {"training_size": 5, "validation_size": 5, "test_size": 5}

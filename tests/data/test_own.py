@@ -155,10 +155,11 @@ def test_grey_and_deep_images_become_bytes():
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_folder_of_images(tmp_path, channels):
+def test_a_folder_of_images(tmp_path, channels, monkeypatch):
     folder = tiny.own_images(tmp_path)
     (folder / ".git").mkdir()  # is no class
-    dataset = data.from_folder(str(folder), channels=channels, **SMALL)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    dataset = data.from_folder(f"~/{folder.name}", channels=channels, **SMALL)
     assert dataset.class_names == ("cat", "dog", "newt")
     parts = (dataset.train, dataset.validation, dataset.test)
     assert [np.bincount(part.labels).tolist() for part in parts] == [[4, 3, 2], [1] * 3, [1] * 3]

@@ -42,6 +42,7 @@ INPUTS = [
     (functools.partial(models.linear, dtype="float64"), FLOATS, None, "jax_enable_x64"),
     (functools.partial(models.densenet, [1, 1], 2, "7x7"), FLOATS[:, :4], None, "5 x 5 or more"),
     (models.global_pooling_cnn, np.ones((2, 20), int), None, "at least 21 words"),
+    (models.global_pooling_cnn, FLOATS[0, 0], None, r"\[batch, length, width\], got \(8, 3\)"),
     (SMALL_BERT, {"tokens": np.ones((1, 8), int)}, None, "at most 7 tokens, got 8"),
     (TRANSFORMER, PAIR | {"target": PAIR["target"][:1]}, None, r"target must .* got \(1, 4\)"),
 ]
