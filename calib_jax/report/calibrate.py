@@ -146,7 +146,7 @@ def on_shared(scored: Predictions, given: Predictions) -> str:
 def decided_by_zeros(given: Predictions, logits: Any) -> str:
     """Return a warning if a few true classes of probability 0 decide a temperature; else "".
 
-    They decide it if a floor of half the smallest step of the probabilities changes it.
+    They decide it if the floor of rounded probabilities, or half of the least one, changes it.
 
     Args:
       given: the examples of the fit.
@@ -154,10 +154,10 @@ def decided_by_zeros(given: Predictions, logits: Any) -> str:
     """
     p, floor = given.present, given.floor
     logits = jax.device_put(np.asarray(logits)[: np.size(given.labels)])
-    if floor is None or np.all(p == 0) or not np.any(zeros := records.at_floor(given, logits)):
-        return ""
-    other = min((records.grid_of(p) or float(np.min(p[p > 0]))) / 2, 0.1)
-    if floor >= other:
+    zeros, other = records.at_floor(given, logits), given._replace(least=None).floor
+    if other == records.FLOOR:
+        other = float(np.min(p, where=p > 0, initial=0.2)) / 2
+    if floor is None or other is None or floor >= other or np.all(p == 0) or not np.any(zeros):
         return ""
     others = given._replace(least=other).values()
     found, with_other = (

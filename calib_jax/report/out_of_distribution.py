@@ -175,8 +175,8 @@ def out_of_distribution(
         of each set in `outside` by name, as integers. Whole clusters are resampled, and each set
         keeps its number of clusters.
       probabilities: whether all given predictions are probabilities.
-      floor: smaller probabilities are raised to this value; by default half a step of
-        probabilities that are rounded to .1, .01, .001 or .0001 in all sets, else 1e-38.
+      floor: smaller probabilities are raised to this value; by default as in `score`, if those of
+        all sets are rounded alike.
 
     >>> from calib_jax import report
     >>> sure = 4.0 * np.eye(3)[np.arange(200) % 3]

@@ -95,13 +95,17 @@ class Predictions(NamedTuple):
 
     @property
     def floor(self) -> float | None:
-        """The value to which smaller probabilities are raised; None without probabilities."""
+        """The value to which smaller probabilities are raised; None without probabilities.
+
+        Of rounded ones it is half a step, or of more than three classes K a step / (K - 1): more
+        than a step of a row can hardly be hidden in its zeros.
+        """
         if self.kind != "probabilities":
             return None
         if self.least is not None:
             return self.least
-        step = grid_of(self.present)
-        return FLOOR if step is None else step / 2
+        step, size = grid_of(self.present), (2, *np.shape(self.logits)[1:])[-1]
+        return FLOOR if step is None else step / max(2, size - 1)
 
     def values(self, name: str = "score") -> Any:
         """Return what metrics and calibrators read: logits, a `Stated` or a `Scored`."""
@@ -160,7 +164,7 @@ def as_logits(
         logarithm. If False, raise for predictions that look like probabilities: rows that all sum
         to 1, or one column within [0, 1].
       floor: smaller probabilities are raised to this value; 0 keeps them, and log 0 is -inf. None
-        is half a step of rounded probabilities, and `FLOOR` for others.
+        is that of rounded probabilities, see `Predictions.floor`, and `FLOOR` for others.
       weights: weight of each example; rows of weight 0 may contain anything.
       name: name of the caller, for error messages.
     """
@@ -244,8 +248,8 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
 
 
 def _on_grid(p: np.ndarray, step: float) -> np.ndarray:
-    """Mark the numbers that are multiples of a step, up to the rounding of single precision."""
-    return np.abs(p / step - np.round(p / step)) < 2e-3
+    """Mark multiples of a step, up to the rounding of single precision; only 0 is 0 steps."""
+    return np.abs(p - step * np.maximum(np.round(p / step), p > 0)) < 2e-7
 
 
 def _floating(predictions: Any) -> Any:
@@ -314,10 +318,10 @@ def same_kind(one: Predictions, other: Predictions) -> None:
 def on_grid(given: Predictions) -> str:
     """Write a sentence that the probabilities are rounded, and what replaces 0; else ""."""
     step = grid_of(given.present) if given.kind == "probabilities" else None
-    if step is None:
+    if step is None or (floor := given.floor) is None:
         return ""
-    why = " (half a step; --floor sets another value)" if given.least is None else ""
-    return f"The probabilities are rounded to {step:g}; 0 is read as {given.floor:.3g}{why}."
+    why = f" ({floor / step:.2g} of a step; --floor sets another value)" * (given.least is None)
+    return f"The probabilities are rounded to {step:g}; 0 is read as {floor:.3g}{why}."
 
 
 def mean_of(models: Sequence[Predictions]) -> Predictions:

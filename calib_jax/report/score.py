@@ -205,7 +205,8 @@ def score(
       seed: seed of the bootstrap and of the folds.
       probabilities: whether all given predictions are probabilities.
       floor: smaller probabilities are raised to this value, so that the NLL is finite; by default
-        half a step of probabilities that are rounded to .1, .01, .001 or .0001, else 1e-38.
+        half a step of probabilities that are rounded to .1, .01, .001 or .0001, and a step / (K -
+        1) of more than three classes K; else 1e-38.
       all_pairs: whether to compare every pair of models, not only the others with the first.
       positive: the class of two, by its name or number, whose probability is the event that the
         report reads first; by default the second class.

@@ -96,7 +96,7 @@ def test_sums_and_steps_have_a_tolerance():
     for row in ([0.1] * 6 + [0.0] * 3, 0.9925 * P[0]):  # 9 half steps, 1 / 128
         rows = predictions.probability_rows(np.array([row]))
         np.testing.assert_allclose(rows, [row / np.sum(row)], rtol=1e-6)
-    assert [predictions.grid_of([[0.1 + e, 0.9]] * 20) for e in (1.9e-4, 2.1e-4)] == [0.1, None]
+    assert [predictions.grid_of([[0.1 + e, 0.9]] * 20) for e in (1.9e-7, 2.1e-7)] == [0.1, None]
 
 
 P = sample()[0]

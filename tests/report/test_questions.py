@@ -32,9 +32,14 @@ def test_the_grid_of_rounded_probabilities_is_found(step):
     assert predictions.grid_of(p) == predictions.grid_of(p.astype(np.float32)) == step
     assert (predictions.grid_of(p[:20]), predictions.grid_of(p[:19])) == (step, None)
     off, weights = softmax(sample()[0], axis=1), np.arange(500) < 250
-    assert predictions.grid_of(off) is predictions.grid_of(np.round(off[:, :1])) is None
+    sure = 2e-8 ** np.linspace(0.5, 1, 25)  # near 0, and not rounded
+    for each in (off, np.round(off[:, :1]), sure, 1 - sure, np.stack([sure, 1 - sure], 1)):
+        assert predictions.grid_of(each) is None
     given = predictions.Predictions(np.vstack([p, off]), (), weights, kind="probabilities")
     assert given.floor == step / 2
+    # More classes share a step: half a step each would take 40 % from a row of 1 and 139 zeros.
+    many = predictions.Predictions(np.eye(140)[:25] + step * np.eye(140, k=1)[:25], (), None)
+    assert many._replace(kind="probabilities").floor == step / 139
 
 
 def test_zeros_of_rounded_probabilities_are_half_a_step_and_the_first_line_says_so():
@@ -45,7 +50,7 @@ def test_zeros_of_rounded_probabilities_are_half_a_step_and_the_first_line_says_
     assert scored.value("nll") == pytest.approx(expected, rel=1e-5)
     first = str(scored).splitlines()[0]
     assert first.startswith("The probabilities are rounded to 0.01; 0 is")
-    assert "read as 0.005 (half a step; --floor sets another value)" in first
+    assert "read as 0.005 (0.5 of a step; --floor sets another value)" in first
 
 
 def test_a_note_that_holds_of_several_models_is_written_once():
