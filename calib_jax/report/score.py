@@ -330,12 +330,12 @@ def _record(
     if isinstance(values, Stated | calibrators.Scored):
         if labels is not None:
             raise TypeError(f"score: a {type(values).__name__} holds its labels: leave out labels.")
-        numbers = values.confidence if isinstance(values, Stated) else values.score
         kind = "confidence" if isinstance(values, Stated) else "score"
+        numbers = as_numbers("score", kind, getattr(values, kind))
         return Predictions(numbers, values.correct, weights, *columns[:2])._replace(kind=kind)
     if labels is None:
         raise TypeError("score: logits need labels; fit_on is (logits, labels[, weights]).")
-    arrays = as_array(values), as_array(labels), weights
+    arrays = as_numbers("score", "logits", values), as_numbers("score", "labels", labels), weights
     return Predictions(*arrays, *columns)._replace(**how)
 
 

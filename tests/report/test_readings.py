@@ -149,7 +149,7 @@ def test_scored_rows_among_the_fitted_are_counted_and_many_are_refused():
     options = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 20}
     options["calibrate"] = "temperature"
     test, fit = overlapping(6)  # 3 % of the smaller set
-    few = report.score(*test, fit_on=fit, **options)
+    few = report.score(*test, fit_on=[each.tolist() for each in fit], **options)
     assert few.headlines[0].startswith("6 of 250 scored examples are also among the 200 of")
     assert str(few).startswith(few.headlines[0])
     test, fit = overlapping(7)
@@ -166,7 +166,7 @@ def test_equal_numbers_by_chance_are_no_overlap():
 
     def draw(num_rows):
         confidence = random.integers(1, 10, num_rows) / 10
-        return metrics.Stated(confidence, random.random(num_rows) < confidence)
+        return metrics.Stated(confidence.tolist(), random.random(num_rows) < confidence)
 
     scored = report.score(draw(200), fit_on=draw(200), **OF_ANSWERS, num_resamples=20)
     assert scored.headlines == []
