@@ -81,8 +81,7 @@ def test_logits_are_those_of_numpy(norm, x64):
     params = jax.tree.map(np.asarray, variables["params"])
     for row, (source, target) in enumerate(zip(X["source"], X["target"], strict=True)):
         expected = by_numpy(params, source, target, norm)
-        # The waves are float32.
-        np.testing.assert_allclose(logits[row, : len(expected)], expected, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(logits[row, : len(expected)], expected, rtol=1e-12, atol=1e-12)
     nothing = {**X, "source": 0 * X["source"]}
     assert np.isfinite(evaluated(network, variables, nothing)).all()
 
