@@ -12,6 +12,7 @@ import functools
 import importlib
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -181,7 +182,7 @@ def train(
         *([f"--checkpoint={training.checkpoint}"] if training.checkpoint else []),
         *([f"--data_dir={pathlib.Path(data_dir).resolve()}"] if data_dir else []),
     ]
-    cli.say_step(" ".join(["training:", *command[1:]]))
+    cli.say_step(f"training: {shlex.join(['python', *command[1:]])}")
     if code := subprocess.run(command, cwd=ROOT, check=False).returncode:
         raise cli.Failed(
             f"the sweep in {folder} ended with code {code}: its message stands above, and the same"
