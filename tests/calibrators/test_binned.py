@@ -325,9 +325,10 @@ def test_the_hull_in_its_extreme_cases(hits, x64):
     target = {"all": count >= 0, "none": count < 0, "falling": count < 40, "rising": count >= 40}
     target = target[hits]
     score = (count + 1) / 82
-    logits = np.log(np.stack([1 - score, score], axis=1))
-    params = venn_abers.fit(logits, target.astype(int), np.ones(80))
-    expected = [refitted(score, target, np.ones(80), s) for s in score]
+    asked = np.append(score, [0.005, 0.995])  # below and above all fitted scores, too
+    logits = np.log(np.stack([1 - asked, asked], axis=1))
+    params = venn_abers.fit(logits[:80], target.astype(int), np.ones(80))
+    expected = [refitted(score, target, np.ones(80), s) for s in asked]
     actual = np.transpose(venn_abers.bounds(params, jnp.asarray(logits)))
     np.testing.assert_allclose(actual, expected, atol=1e-9)
     assert (actual[:, 0] <= actual[:, 1]).all()
