@@ -68,7 +68,7 @@ def thresholds(scoring: Scoring, request: str) -> Table:
     for part, model, one in itertools.chain(whole, of_groups(models, scoring.masks)):
         found = inference.guaranteed_coverage(one, risk=risk, level=level)
         shares = (f"{100 * share:.1f} %" for share in (found.coverage, found.risk))
-        cells = [f"{found.threshold:.4f}", *shares]
+        cells = [f"{found.threshold:.7g}", *shares]  # 0.99996 would be 1.0000
         if math.isnan(found.threshold):
             cells = ["none", "0.0 %", more_rows(one, risk, level)]
         rows.append([part, model, *cells])
