@@ -134,6 +134,8 @@ def _ours(error: BaseException) -> bool:
 
 # ml_collections reads a tuple of strings with colons, the import paths of metrics, only in quotes.
 _METRICS = re.compile(r"^(--?config\.metrics=)([\w.,]*:[\w.,:]*)$")
+# A shell expands ~ only where it begins an argument, not in --workdir=~/run.
+_HOME = re.compile(r"^(--?[\w.]+=)~(?=/|$)")
 
 
 def _parsed(
@@ -143,7 +145,10 @@ def _parsed(
     try:
         # ml_collections and `imports` read the flags of the config's keys from sys.argv, also those
         # of a --flagfile=FILE: one flag a line without quotes, # for comments, the later flag wins.
-        sys.argv[:] = _config_first(flags.FLAGS.read_flags_from_files(list(arguments)))
+        given = flags.FLAGS.read_flags_from_files(list(arguments))
+        home = os.path.expanduser("~")
+        given = [_HOME.sub(lambda start: start[1] + home, argument) for argument in given]
+        sys.argv[:] = _config_first(given)
         selected = select(sys.argv)
         for argument in selected:
             if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):

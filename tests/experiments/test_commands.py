@@ -115,6 +115,8 @@ def test_a_file_of_flags_gives_the_config_of_the_flags(monkeypatch, write):
     listed = (write("losses", "--losses=focal,brier"), f"--config={FILE}")
     swept = parsed(monkeypatch, *listed, overrides, losses="losses")
     assert swept == expected
+    monkeypatch.setenv("HOME", str(FILE.parent))  # no shell expands this ~
+    assert parsed(monkeypatch, "--config=~/digits.py:focal", overrides) == expected
 
 
 @pytest.fixture(autouse=True)
