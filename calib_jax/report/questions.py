@@ -124,13 +124,13 @@ def transfer(scoring: Scoring) -> Table | None:
             logits, labels, *_ = scoring.models[model].copies
             fitted = np.asarray(given.values()).reshape(np.size(given.labels), -1)
             sets = (fitted, np.ravel(given.labels)), (np.asarray(logits), np.asarray(labels))
-            for *cells, verdict in _transferred(*sets):
+            for *cells, verdict in _transferred(scoring.interval["level"], *sets):
                 rows.append([model, *cells])
                 notes.append(f"{model}: the fitted temperature costs {verdict}.")
     return Table("Does the temperature transfer?", rows, " ".join(notes)) if notes else None
 
 
-def _transferred(*sets: tuple[np.ndarray, np.ndarray]) -> list[list[str]]:
+def _transferred(level: float, *sets: tuple[np.ndarray, np.ndarray]) -> list[list[str]]:
     """Return both temperatures, the NLL after the fitted one, the best NLL, and the verdict."""
     if any(len(z) < _LEAST_ROWS or not np.isfinite(z).all() for z, _ in sets):
         return []
@@ -145,19 +145,20 @@ def _transferred(*sets: tuple[np.ndarray, np.ndarray]) -> list[list[str]]:
     noise = math.hypot(fitted.deviation / fitted.value, own.deviation / own.value)
     verdict = "the two sets differ" if abs(gap) > 1.96 * noise else "no sign that the sets differ"
     verdict = f"{after - best:.3f} nats here: {verdict}"
-    temperatures = [_ends(each.value, each.low, each.high, ".3f") for each in (fitted, own)]
+    temperatures = [_ends(each.value, *each.interval(level), ".3f") for each in (fitted, own)]
     return [[*temperatures, f"{after:.4f}", f"{best:.4f}", verdict]]
 
 
 def predicted_losses(scoring: Scoring) -> Table:
     """Predict T, gap and root-CE2 of each network if it were trained with other losses."""
+    level = scoring.interval["level"]
     rows = [["model", "trained with", "T", "stated - right", "root CE2"]]
     for model, one in scoring.given.items():
         for loss in _LOSSES:
             found = inference.predict_loss(one.copies.logits, one.copies.labels, loss)
-            t, gap, root = found.temperature, found.gap, found.root_ce2
-            cells = [_points(gap.value, gap.low, gap.high, "+.1f"), _points(*root)]
-            rows.append([model, loss, _ends(t.value, t.low, t.high, ".2f"), *cells])
+            t, gap, ce2 = ((each.value, *each.interval(level)) for each in found[2:])
+            cells = [_points(*gap, how="+.1f"), _points(*(math.sqrt(max(end, 0)) for end in ce2))]
+            rows.append([model, loss, _ends(*t, ".2f"), *cells])
     note = "Of a network of cross-entropy that over-fits as much with the other loss."
     return Table("Trained with another loss", rows, note)
 
@@ -183,7 +184,7 @@ def _ends(value: float, low: float, high: float, how: str = ".4f") -> str:
     return f"{value:{how}} [{low:{how}}, {high:{how}}]"
 
 
-def _points(value: float, low: float, high: float, how: str = ".1f") -> str:
+def _points(value: float, low: float, high: float, *, how: str = ".1f") -> str:
     return f"{_ends(100 * value, 100 * low, 100 * high, how)} points"
 
 

@@ -225,9 +225,8 @@ def score(
     >>> scored.value("ece") > 0.1
     True
     """
-    others: dict[str, Any] = {}
-    if compare is not None:
-        others = {**compare} if isinstance(compare, Mapping) else {compare_name: compare}
+    others: dict[str, Any] = {} if compare is None else {compare_name: compare}
+    others = {**compare} if isinstance(compare, Mapping) else others
     calibration.check_distinct([name, *others])
     called, sources = name, {"fit_on": fit_on, "cross_fit": cross_fit}
     columns = calibration.requested(calibrate, criterion, **sources)

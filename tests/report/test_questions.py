@@ -256,10 +256,12 @@ def test_three_models_whose_nll_has_no_parts_have_ranks():
 def test_whether_the_temperature_transfers(other, verdict):
     """Their difference is 1.90 and 2.06 standard deviations."""
     test, fit = sample(200), sample(200, scale=other, seed=1)
-    scored = report.score(*test, calibrate="temperature", fit_on=fit, **FEW)
+    scored = report.score(*test, calibrate="temperature", fit_on=fit, level=0.8, **FEW)
     (table,) = (table for table in scored.tables if "transfer" in table.title)
     temperature, after, best = float(table.rows[1][1].split()[0]), *map(float, table.rows[1][3:])
     assert after == pytest.approx(float(metrics.nll(test[0] / temperature, test[1])), abs=1e-3)
+    low, high = inference.predict_loss(*test, "cross_entropy").cross_entropy.interval(0.8)
+    assert table.rows[1][2].endswith(f"[{low:.3f}, {high:.3f}]")
     assert best == pytest.approx(float(metrics.refinement_nll(*test)), abs=1e-4)
     assert f"the fitted temperature costs {after - best:.3f} nats here: {verdict}." in table.note
     # The intervals of both temperatures need independent examples.
@@ -283,12 +285,15 @@ def test_a_temperature_for_each_group():
 
 def test_predicted_losses_are_those_of_inference():
     logits, labels = sample()
-    scored = report.score(logits, labels, predict_losses=True, **FEW)
+    scored = report.score(logits, labels, predict_losses=True, level=0.8, **FEW)
     (table,) = (table for table in scored.tables if table.title == "Trained with another loss")
-    t, gap = inference.predict_loss(logits, labels, "focal")[2:4]
+    t, gap, ce2 = inference.predict_loss(logits, labels, "focal")[2:]
     (row,) = (row for row in table.rows if row[1] == "focal")
-    ends = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] points"
+    low, high = gap.interval(0.8)
+    ends = f"{100 * gap.value:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}] points"
     assert (row[2].split()[0], row[3]) == (f"{t.value:.2f}", ends)
+    low, high = (100 * max(end, 0) ** 0.5 for end in ce2.interval(0.8))
+    assert row[4].endswith(f"[{low:.1f}, {high:.1f}] points")
 
 
 def test_the_examples_needed_are_those_of_inference():
