@@ -49,12 +49,12 @@ from experiments.running import building, cli, environment, imports, training
 from experiments.running.members import Member, members
 
 _CONFIG = imports.define_config(
-    "File of the config; --config.loss.options.KEY is for the first of --losses.", losses="losses"
+    "File of the config; --config.KEY=VALUE is for all of --losses.", losses="losses"
 )
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Folder of the sweep; created if it does not exist."
 )
-flags.adopt_module_key_flags(building)  # --data_dir
+flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 _LOSSES = flags.DEFINE_list(
     "losses", [], "Names in configs/losses, or import paths MODULE:NAME, separated by commas."
 )

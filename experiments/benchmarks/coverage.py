@@ -96,6 +96,7 @@ QUESTIONS: dict[str, tuple[Callable[..., Outcomes], dict[str, Any], tuple[str, .
     ),
 }
 
+flags.declare_key_flag("json")  # defined by `timing`
 _SETS = flags.DEFINE_integer("sets", 200, "Simulated data sets of each case.", lower_bound=2)
 _EXAMPLES = flags.DEFINE_list("examples", ["200", "1000"], "Examples of a set.")
 _CLASSES = flags.DEFINE_list("classes", ["2", "10"], "Classes.")

@@ -39,8 +39,8 @@ from experiments.map import heads
 from experiments.running import building, cli, environment
 from experiments.running import training as running
 
-flags.adopt_module_key_flags(building)  # --data_dir
-flags.adopt_module_key_flags(timing)  # --json, --rounds
+for _name in ("data_dir", "json", "rounds"):
+    flags.declare_key_flag(_name)  # defined by `building` and `timing`
 _CONFIG = flags.DEFINE_string("of", "cifar10_resnet50", "A file of configs/, without .py.")
 _EPOCHS = flags.DEFINE_integer("epochs", 30, "Epochs of a training.", lower_bound=1)
 _MINUTES = flags.DEFINE_float("minutes", 8.0, "No training starts that would end later.")

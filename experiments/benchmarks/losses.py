@@ -19,6 +19,7 @@ from calib_jax import losses
 from experiments.benchmarks import timing
 from experiments.running import cli
 
+flags.adopt_module_key_flags(timing)  # --json, --rounds, --shapes
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Dtypes of the logits.")
 _ONLY = flags.DEFINE_list("only", [], "Names of objectives; all by default.")
 

@@ -17,6 +17,7 @@ from calib_jax import inference, metrics
 from experiments.benchmarks import libraries, reference, timing
 from experiments.running import cli
 
+flags.adopt_module_key_flags(timing)  # --json, --rounds, --shapes
 _PEERS = flags.DEFINE_bool("peers", True, "Also time the libraries that are installed.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of each bootstrap.", lower_bound=1)
 

@@ -39,6 +39,7 @@ WANTED = {
     SHARED: "about 0 or less",
 }
 
+flags.declare_key_flag("json")  # defined by `timing`
 _SETS = flags.DEFINE_integer("sets", 200, "Simulated data sets of each case.", lower_bound=2)
 
 

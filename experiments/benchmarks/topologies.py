@@ -26,6 +26,7 @@ from experiments.benchmarks import timing
 from experiments.benchmarks.training import OurLoop
 from experiments.running import cli
 
+flags.declare_key_flag("json")  # defined by `timing`
 _TOPOLOGY = flags.DEFINE_enum("topology", "h100", ("h100", "v5e"), "Accelerator.")
 
 # The properties of an H100 that its compiler reads.

@@ -24,6 +24,8 @@ from calib_jax import losses, models, train
 from experiments.benchmarks import timing
 from experiments.running import cli
 
+for _name in ("json", "rounds"):
+    flags.declare_key_flag(_name)  # defined by `timing`
 _MODEL = flags.DEFINE_string("model", "resnet20", "resnet20 or resnet50.")
 _IMAGES = flags.DEFINE_integer("images", 32, "Images of a step.", lower_bound=1)
 _STEPS = flags.DEFINE_integer("steps", 10, "Steps of a call that is timed.", lower_bound=1)

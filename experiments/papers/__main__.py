@@ -18,7 +18,7 @@ from absl import flags
 from experiments.papers import verdicts
 from experiments.running import building, cli
 
-flags.adopt_module_key_flags(building)  # --data_dir
+flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
 _LIST = flags.DEFINE_bool("list", False, "List every claim with its state.")
 _RUN = flags.DEFINE_string("run", None, "The row to train and to judge.")
 _PAGE = flags.DEFINE_bool("page", False, "Write README.md and the figure.")

@@ -5,10 +5,17 @@ import json
 import jax
 import numpy as np
 import pytest
+from absl import flags
 
 from calib_jax import models
 from experiments.benchmarks import simulated, timing, topologies, training
 from tests.experiments import processes
+
+
+def test_help_lists_the_flags_of_the_clock_that_a_benchmark_reads():
+    for module, names in ((training, {"json", "rounds"}), (topologies, {"json"})):
+        listed = flags.FLAGS.get_key_flags_for_module(module.__name__)
+        assert names < {flag.name for flag in listed}
 
 
 def test_calls_take_turns_and_slow_ones_are_timed_once():
