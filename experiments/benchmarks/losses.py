@@ -16,10 +16,12 @@ import optax
 from absl import flags
 
 from calib_jax import losses
+from calib_jax.core import checks
 from experiments.benchmarks import timing
 from experiments.running import cli
 
 flags.adopt_module_key_flags(timing)  # --json, --rounds, --shapes
+DTYPES = ("float64", "float32", "bfloat16", "float16")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Dtypes of the logits.")
 _ONLY = flags.DEFINE_list("only", [], "Names of objectives; all by default.")
 
@@ -74,9 +76,10 @@ def _bytes(compiled: Any) -> int:
 
 def main() -> None:
     """Measure the losses at all shapes and dtypes."""
-    unknown = set(_ONLY.value) - set(losses.catalogue())
-    if unknown:
-        raise cli.Refused(f"there is no objective {sorted(unknown)[0]!r}: see losses.catalogue().")
+    for name in _ONLY.value:
+        cli.refusing(checks.one_of, "objective", name, list(losses.catalogue()))
+    for dtype in _DTYPES.value:
+        cli.refusing(checks.one_of, "dtype", dtype, DTYPES)
     names = _ONLY.value or list(losses.catalogue())
     rows: list[timing.Row] = []
     for shape in map(timing.shape_of, timing.SHAPES.value or SHAPES):

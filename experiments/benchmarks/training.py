@@ -149,6 +149,7 @@ def main() -> None:
     name, size, steps = _MODEL.value, _IMAGES.value, _STEPS.value
     if name not in PLANS:
         raise cli.Refused(f"--model must be {' or '.join(PLANS)}, got {name!r}.")
+    cli.refusing(losses.objective, _LOSS.value)
     calls: dict[str, Callable[[], Any]] = {}
     if jax.default_backend() != "cpu":
         jax.config.update("jax_default_matmul_precision", "tensorfloat32")

@@ -148,7 +148,9 @@ def test_a_command_prints_its_rows_and_writes_them(name, tmp_path):
     ("name", "flag", "message"),
     [
         ("losses", "--shapes=8x", "must be EXAMPLESxCLASSES, such as 8192x100, got '8x'"),
-        ("losses", "--only=fokal", "there is no objective 'fokal'"),
+        ("losses", "--only=fokal", "no objective is called 'fokal'; did you mean 'focal'?"),
+        ("losses", "--dtypes=float3", "got 'float3'; did you mean 'float32'?"),
+        ("training", "--loss=fokal", "no objective is called 'fokal'; did you mean 'focal'?"),
         ("training", "--model=vit", "must be resnet20 or resnet50, got 'vit'"),
         ("gpu", "--rounds=1", "give --json=FILE for the results"),
         ("coverage", "--examples=1", "must be whole numbers of at least 2, got '1'"),
