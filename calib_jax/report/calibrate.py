@@ -313,9 +313,8 @@ def temperature(calibrator: dict[str, Any]) -> str:
     """Format the fitted temperature, or the smallest and largest temperature of several folds."""
     params = calibrator["params"]
     folds = params if isinstance(params, list) else [params]
-    temperatures = np.ravel([fold["temperature"] for fold in folds])
-    ends = dict.fromkeys(f"{end:.4g}" for end in (temperatures.min(), temperatures.max()))
-    return " to ".join(ends)
+    found = np.ravel([fold["temperature"] for fold in folds])
+    return " to ".join(dict.fromkeys(f"{end:.4g}" for end in (found.min(), found.max())))
 
 
 def unsettled(calibrator: dict[str, Any]) -> str:

@@ -438,10 +438,10 @@ def _are_equal(one: Any, other: Any) -> bool:
 def shared_rows(scored: tuple[Any, ...], fitted: tuple[Any, ...]) -> tuple[int, int, int]:
     """Count the scored rows that also are rows of a fit, up to a constant in each row.
 
-    Rounded confidences are equal by chance. The share of rows of the fit that have a twin in the
-    fit estimates this chance, and only a count that exceeds it by 4 standard deviations is
-    returned. A copy in another order is found also where most rows are equal by chance, unless
-    it has fewer than ten different rows.
+    Rounded confidences are equal by chance. The shares of rows that have a twin in their own set
+    estimate this chance, and only a count that exceeds it by 4 standard deviations is returned. A
+    copy in another order is found also where most rows are equal by chance, unless it has fewer
+    than ten different rows.
 
     Args:
       scored: logits, probabilities or confidences, labels, and weights or None.
@@ -460,8 +460,9 @@ def shared_rows(scored: tuple[Any, ...], fitted: tuple[Any, ...]) -> tuple[int, 
         if np.allclose(one, other, 1e-4, 1e-5):
             return n, n, m
     number = int(np.sum(_found(rows, others, reach)))
-    chance = max(np.mean(_found(others, others, k * reach, 2)) / k for k in (1, 100))
-    by_chance = n * chance + 4 * math.sqrt(n * chance * (1 - chance))
+    twins = (others, 1, 1.0), (others, 100, 0.01), (rows, 1, min(1, m / n))
+    chance = max(part * np.mean(_found(of, of, k * reach, 2)) for of, k, part in twins)
+    by_chance = n * chance + 4 * math.sqrt(n * chance * (1 - chance) * (1 + n / m))
     return number if number > by_chance else 0, n, m
 
 

@@ -289,9 +289,9 @@ def test_two_classes_of_one_name_have_no_order():
 
 
 def test_rows_shared_with_a_fit_are_those_beyond_chance():
-    """Half of the rows of a fit have a twin there, so 32 + 4 x 4 of 64 rows may be equal."""
+    """Half of 40 rows of a fit have a twin there, so 32 + 4 x 4 x 1.61 of 64 may be equal."""
     fit = np.concatenate([np.repeat(np.arange(10.0), 2), 100 + np.arange(20)])
-    for number, found in ((48, 0), (49, 49)):
+    for number, found in ((57, 0), (58, 58)):  # 1.61^2 is 1 + 64 / 40
         rows = np.where(np.arange(64) < number, fit[np.arange(64) % 40], 1000 + np.arange(64))
         assert shared(rows, fit) == (found, 64, 40)
     near = np.arange(50.0) + np.tile([0, 1e-4], 25)  # a hundredth of what twins say

@@ -170,6 +170,10 @@ def test_equal_numbers_by_chance_are_no_overlap():
 
     scored = report.score(draw(200), fit_on=draw(200), **OF_ANSWERS, num_resamples=20)
     assert scored.headlines == []
+    for _ in range(20):  # a small fit alone knows its chance badly
+        p = np.round(random.dirichlet([0.3] * 3, 1100), 2), random.integers(3, size=1100)
+        sets = ((p[0][of], p[1][of], None) for of in (slice(1000), slice(1000, 1100)))
+        assert predictions.shared_rows(*sets)[0] == 0
 
 
 def test_questions_that_were_fitted_on_are_refused(tmp_path):
