@@ -239,9 +239,10 @@ def _separated(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-# Name, type (list: may be repeated; bool: a switch), the default, and the help of each option.
+# Name, type (list: may be repeated; bool: a switch), the default, and the help of each option. No
+# shell expands ~ in --out=~/report.
 _OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
-    ("out", str, None, "Folder for report.json, .csv, .md, .html and figures."),
+    ("out", os.path.expanduser, None, "Folder for report.json, .csv, .md, .html and figures."),
     ("markdown", bool, False, "Print a section for a model card."),
     ("notes", bool, False, "Print all tables and notes, and what the numbers mean."),
     ("cache", str, None, "Folder of compiled programs, by default in the user's; empty: none."),
@@ -255,7 +256,7 @@ _OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
     ("compare", list, [], "File of other predictions of the same examples."),
     ("metrics", _separated, None, f"Names of metrics; by default {', '.join(DEFAULT_METRICS)}."),
     ("bins", int, 15, "Number of bins of every metric that has bins."),
-    ("costs", str, None, "CSV file: a row per class, a column per decision; adds their cost."),
+    ("costs", os.path.expanduser, None, "CSV: a row per class, a column per decision; adds costs."),
     ("abstain_cost", float, None, "Cost of an example left undecided."),
     ("threshold_for", str, None, "accuracy:0.95, error:0.05, or precision:0.9 of the event of two"
      " classes: adds the confidence above which predictions keep it, with a guarantee."),
@@ -287,7 +288,7 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
     page: Any = {"description": __doc__, "epilog": lists, "formatter_class": look}
     parser = argparse.ArgumentParser(program, usage, allow_abbrev=False, **page)
     actions: dict[Any, Any] = {bool: {"action": argparse.BooleanOptionalAction}}
-    actions[list] = {"action": "append"}
+    actions[list] = {"action": "append", "type": os.path.expanduser}
     for name, kind, default, explanation in _OPTIONS:
         names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
         shown = f" (default: {default})" if default and kind is not bool else ""

@@ -37,15 +37,16 @@ def test_from_files_to_a_table_and_a_folder(tmp_path, monkeypatch, capsys):
     np.savez(tmp_path / "test.npz", **contents(), groups=np.arange(120) % 2)
     np.savez(tmp_path / "val.npz", **contents(seed=1))
     given = [
-        f"--predictions={tmp_path / 'test.npz'}",
+        "--predictions=~/test.npz",
         "--calibrate=temperature",
         f"--fit_on={tmp_path / 'val.npz'}",
         f"--compare={tmp_path / 'test.npz'}",
         "--metrics=accuracy,nll",
         "--resamples=20",
-        f"--out={tmp_path / 'out'}",
+        "--out=~/out",
         "--cache=",
     ]
+    monkeypatch.setenv("HOME", str(tmp_path))  # no shell expands these ~
     monkeypatch.setattr(sys, "argv", ["score", *given])
     with pytest.raises(SystemExit, match="0"):
         runpy.run_module("experiments.score", run_name="__main__")
