@@ -176,24 +176,24 @@ def test_columns_that_differ_between_files_are_refused(tmp_path, column, option)
     assert scored(files[0], files[3], *option).settings
 
 
-def test_labels_of_one_image_are_a_cluster(tmp_path):
+def test_labels_of_one_text_are_a_cluster(tmp_path):
     data = contents()
-    shaped = {"logits": data["logits"].reshape(30, 2, 2, 3)}
-    shaped["labels"] = data["labels"].reshape(30, 2, 2)
-    own = np.broadcast_to(np.arange(2), (30, 2, 2))
-    np.savez(tmp_path / "images.npz", **shaped)
+    shaped = {"logits": data["logits"].reshape(30, 4, 3)}
+    shaped["labels"] = data["labels"].reshape(30, 4)
+    own = np.broadcast_to(np.arange(4) % 2, (30, 4))
+    np.savez(tmp_path / "texts.npz", **shaped)
     np.savez(tmp_path / "own.npz", **shaped, clusters=own)
-    images = scored(tmp_path / "images.npz")
-    assert images.settings["clusters"] == 30
-    assert " clusters (" not in str(images)  # 30 are enough
-    assert any("--clusters= resamples single labels" in note for note in images.notes)
-    assert scored(tmp_path / "images.npz", "--clusters=").settings["clusters"] is None
+    texts = scored(tmp_path / "texts.npz")
+    assert texts.settings["clusters"] == 30
+    assert " clusters (" not in str(texts)  # 30 are enough
+    assert any("--clusters= resamples single labels" in note for note in texts.notes)
+    assert scored(tmp_path / "texts.npz", "--clusters=").settings["clusters"] is None
     assert scored(tmp_path / "own.npz").settings["clusters"] == 2
     options = {"metrics": ["accuracy"], "num_resamples": 20}
     (row,) = report.score(
         data["logits"], data["labels"], clusters=np.repeat(np.arange(30), 4), **options
     ).rows
-    assert (row.low, row.high) == pytest.approx((images.rows[0].low, images.rows[0].high))
+    assert (row.low, row.high) == pytest.approx((texts.rows[0].low, texts.rows[0].high))
 
 
 def test_an_average_of_probabilities(tmp_path):
