@@ -117,7 +117,8 @@ def evidence(
     examples = given.values("fit_on")
     if not given.of_classes:
         return examples, None, given.weights
-    if examples.shape[-1] != values.shape[-1] and scored.ordinal is None:
+    of_classes = scored.ordinal is None and given.ordinal is None
+    if of_classes and examples.shape[-1] != values.shape[-1]:
         raise ValueError(f"fit_on has {examples.shape[-1]} classes, and not {values.shape[-1]}.")
     return Evaluation(examples, given.labels, given.weights, padded=padded, name="fit_on").rows
 

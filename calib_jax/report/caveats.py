@@ -171,8 +171,7 @@ def fewer(counts: Mapping[str, int | None], enough: int, then: str) -> list[str]
 def warnings(report: Report) -> list[str]:
     """List what is special about these numbers: what was changed, and what does not hold."""
     parts = [*report.classes, *report.groups]
-    clusters = {"all examples": report.settings["clusters"]}
-    clusters |= {part.part: part.clusters for part in parts}
+    clusters = {"all examples": report.settings["clusters"]} | {e.part: e.clusters for e in parts}
     values: list[Row] = [*report.rows, *parts]
     triples = [(e.value, e.low, e.high) for e in (*values, *report.changes)]
     return [

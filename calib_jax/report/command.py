@@ -143,15 +143,9 @@ def score_files(
         models = [each._replace(groups=None) for each in models]
     options |= {"num_bins": bins, "method": interval, "num_resamples": resamples, "floor": floor}
     options |= {"criterion": criterion, "metrics": metrics or None, "costs": read.costs(costs)}
-    report = score(
-        models[0],
-        compare=dict(zip(names[1:], models[1:], strict=True)) or None,
-        name=names[0],
-        fit_on=evidence or None,
-        per=per,
-        all_pairs=not models[0].of_classes,
-        **options,
-    )
+    options |= {"fit_on": evidence or None, "per": per, "all_pairs": not models[0].of_classes}
+    others = dict(zip(names[1:], models[1:], strict=True))
+    report = score(models[0], compare=others or None, name=names[0], **options)
     settings = report.settings | {"predictions": ", ".join(file for file, _ in files)}
     notes = [*dict.fromkeys(notes), *of_rows, *on_clusters, *report.notes]
     return dataclasses.replace(report, settings=settings, notes=notes)
@@ -182,8 +176,7 @@ def _read(
             each = each._replace(model=each.model or name, file=file)
             first = first or each
             records.same_kind(each, first)
-            is_matched = first.of_classes and first.ordinal is None
-            models.append(records.match_classes(each, first) if is_matched else each)
+            models.append(records.match_classes(each, first))
     return models
 
 

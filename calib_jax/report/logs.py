@@ -10,9 +10,9 @@ writes OUT/NAME/samples_arc_easy_DATE.jsonl, one JSON object for each question:
 `filtered_resps` has the log-likelihood of each choice, and whether greedy decoding writes it.
 `target` is the number of the right choice, or its text. Here the logits of a question are the
 log-likelihoods of the choices, so the prediction equals the prediction of the harness's metric
-`acc` (`acc_norm` divides by the length of the choice). A question with fewer choices than others
-has logits of -inf, which are probabilities of 0. Of generated texts, the harness saves whether they
-are right, and the user adds a confidence, a score or log-probabilities to each line.
+`acc` (`acc_norm` divides by the length of a choice). If numbers of choices differ, the choices are
+options of each row, and no classes. Of generated texts, the harness saves whether they are right,
+and the user adds a confidence, a score or log-probabilities to each line.
 
     inspect eval task.py --model=NAME --logprobs
 
@@ -76,14 +76,7 @@ def of_harness(how: Request, samples: Sequence[Mapping[str, Any]]) -> Rows:
     if not of_choices:
         return [*rows.values()], notes
     numbered = all(isinstance(document, int) for document in rows)
-    in_order = [rows[document] for document in (sorted(rows) if numbered else rows)]
-    most = max(len(row["logits"]) for row in in_order)
-    short = [row["logits"] for row in in_order if len(row["logits"]) < most]
-    for logits in short:
-        logits += [-math.inf] * (most - len(logits))
-    fewer = f"{len(short):,} of {counted(len(rows), 'question')} have fewer than {most} choices"
-    note = f"{how.path}: {fewer}; the missing ones have probability 0."
-    return in_order, [*[note] * bool(short), *notes]
+    return [rows[document] for document in (sorted(rows) if numbered else rows)], notes
 
 
 def _responses(sample: Mapping[str, Any]) -> Any:

@@ -192,6 +192,9 @@ def out_of_distribution(
     if clusters is not None and not (len(clusters) == 2 and {*outside} <= {*clusters[1]}):
         raise TypeError("clusters must be (clusters of inside, {name: clusters of each outside}).")
     named = {"inside": inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
+    sizes = [max(2, [2, *np.shape(rows)[1:]][-1]) for rows in named.values()]
+    if len({*sizes}) > 1:
+        raise ValueError(f"out_of_distribution: {', '.join(named)} have {sizes} classes, not one.")
     described, notes = dict[str, Any](), list[str]()
     if probabilities and floor is None:  # one floor of all sets, which are compared
         every = Predictions(np.concatenate([*named.values()]), (), kind="probabilities")

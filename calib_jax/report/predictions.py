@@ -329,7 +329,11 @@ def mean_of(models: Sequence[Predictions]) -> Predictions:
 
     The average has no grid, so it would have another floor: it becomes logits.
     """
-    logits = np.asarray(average([each.values() for each in models]))
+    values = [np.asarray(each.values()) for each in models]
+    if models[0].ordinal is not None:  # files differ in the largest number of options
+        absent = np.full_like(max(values, key=np.size), -np.inf)
+        values = [np.concatenate([z, absent[:, z.shape[-1] :]], axis=-1) for z in values]
+    logits = np.asarray(average(values))
     notes = tuple(dict.fromkeys(filter(None, map(on_grid, models))))
     return models[0]._replace(logits=logits, kind="logits", notes=notes)
 
@@ -352,7 +356,7 @@ def match_classes(contents: Predictions, baseline: Predictions) -> Predictions:
     """
     names, wanted = contents.class_names, baseline.class_names
     name, baseline_name = contents.file or "these predictions", baseline.file or "the others"
-    if names == wanted:
+    if names == wanted or contents.ordinal is not None or baseline.ordinal is not None:
         return contents
     if not names or not wanted:
         named, unnamed = (name, baseline_name) if names else (baseline_name, name)

@@ -139,12 +139,12 @@ def _transferred(level: float, *sets: tuple[np.ndarray, np.ndarray]) -> list[lis
     except ValueError:  # no optimum
         return []
     logits, labels = sets[1]
-    after = float(metrics.nll((logits / np.float64(fitted.value)).astype(np.float32), labels))
-    best = float(metrics.named("refinement_nll")(logits, labels))
+    scaled = ((logits / np.float64(t.value)).astype(np.float32) for t in (fitted, own))
+    after, best = (float(metrics.nll(z, labels)) for z in scaled)
     gap = math.log(fitted.value / own.value)
     noise = math.hypot(fitted.deviation / fitted.value, own.deviation / own.value)
     verdict = "the two sets differ" if abs(gap) > 1.96 * noise else "no sign that the sets differ"
-    verdict = f"{after - best:.3f} nats here: {verdict}"
+    verdict = f"{after - best:z.3f} nats here: {verdict}"
     temperatures = [_ends(each.value, *each.interval(level), ".3f") for each in (fitted, own)]
     return [[*temperatures, f"{after:.4f}", f"{best:.4f}", verdict]]
 
@@ -160,6 +160,8 @@ def predicted_losses(scoring: Scoring) -> Table:
             cells = [_points(*gap, how="+.1f"), _points(*(math.sqrt(max(end, 0)) for end in ce2))]
             rows.append([model, loss, _ends(*t, ".2f"), *cells])
     note = "Of a network of cross-entropy that over-fits as much with the other loss."
+    if any(one.cluster is not None for one in scoring.given.values()):
+        note += " The intervals ignore the clusters, and are too narrow if their rows are alike."
     return Table("Trained with another loss", rows, note)
 
 

@@ -61,9 +61,8 @@ def read_predictions(
     >>> contents.logits, contents.labels
     (array([[0.5, 2. ]]), array([1]))
     """
-    models = read_models(
-        name, probabilities=probabilities, first_label=first_label, clusters=clusters
-    )
+    how: Any = {"probabilities": probabilities, "first_label": first_label, "clusters": clusters}
+    models = read_models(name, **how)
     if len(models) > 1:
         raise Unreadable(f"{name} holds {len(models)} models: read it by `report.score_files`.")
     return models[0]

@@ -188,8 +188,7 @@ class Report:
     @property
     def calibrated(self) -> dict[str, dict[str, Any]]:
         """The fits that add predictions to a model; a fit to scores is the model itself."""
-        fits = self.calibrators.items()
-        return {name: fit for name, fit in fits if fit.get("predictions") != name}
+        return {k: fit for k, fit in self.calibrators.items() if fit.get("predictions") != k}
 
     @property
     def models(self) -> list[str]:
@@ -329,9 +328,11 @@ def headline(report: Report) -> str:
         how.append(f"{settings['left_out']:,} of weight 0 left out")
     if settings["clusters"] is not None:
         how.append(f"{counted(settings['clusters'], 'cluster')}, resampled as a whole")
-    what = counted(settings["examples"], "example" if settings["classes"] else "answer")
+    classes, options = settings["classes"], settings.get("options")
+    what = counted(settings["examples"], "example" if classes or options else "answer")
     what += f" ({', '.join(how)})" if how else ""
-    what += f" in {settings['classes']} classes" if settings["classes"] else ""
+    what += f" in {classes} classes" if classes else ""
+    what += f" of up to {options} options" if options else ""
     level, drawn, kind = (settings[key] for key in ("level", "resamples", "interval"))
     line = f"{what}; {100 * level:g}% intervals of {drawn:,} resamples (method {kind})."
     said = [f"{name}: " * (len(fits) > 1) + calibration.sentence(fit) for name, fit in fits.items()]

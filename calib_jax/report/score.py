@@ -228,8 +228,7 @@ def score(
     others: dict[str, Any] = {} if compare is None else {compare_name: compare}
     others = {**compare} if isinstance(compare, Mapping) else others
     calibration.check_distinct([name, *others])
-    called, sources = name, {"fit_on": fit_on, "cross_fit": cross_fit}
-    columns = calibration.requested(calibrate, criterion, **sources)
+    columns = calibration.requested(calibrate, criterion, fit_on=fit_on, cross_fit=cross_fit)
     checks.one_of("method", method, INTERVALS)
     checks.seed(seed)
     checks.num_bins(num_bins)
@@ -239,8 +238,8 @@ def score(
     record = functools.partial(_record, {"kind": kind, "least": floor})
     beside = labels, weights, groups, clusters, tuple(class_names or ())
     first = record(logits, *beside)
-    if first.kind == "score" and calibrate and name == GIVEN:
-        called = calibrate  # a score has no column before its calibrator
+    # A score has no column before its calibrator.
+    called = calibrate if first.kind == "score" and calibrate and name == GIVEN else name
     records = {called: first} | {model: record(each, *beside) for model, each in others.items()}
     given = fit_on if isinstance(fit_on, Mapping) else {name: fit_on}
     held_out = {
@@ -255,12 +254,14 @@ def score(
     scoring = Scoring(records, held_out, how, num_bins)
     of_classes = {"costs": costs is not None, "abstain_cost": abstain_cost is not None}
     of_classes |= {"per_class": per_class, "predict_losses": predict_losses}
-    if not first.of_classes and any(of_classes.values()):
+    has_classes = first.of_classes and first.ordinal is None
+    if not has_classes and any(of_classes.values()):
         wrong = ", ".join(option for option, is_given in of_classes.items() if is_given)
-        raise ValueError(f"score: {wrong} needs predictions of classes: leave it out.")
+        raise ValueError(f"score: {wrong} needs predictions of the same classes: leave it out.")
     folds = functools.partial(calibration.folds_of, cross_fit=cross_fit, seed=seed)
     _evaluate(scoring, calibrate, columns, per, folds)
-    several = chosen_metrics(_default_names(first) if metrics is None else metrics, num_bins)
+    own = DEFAULT_METRICS if has_classes else OPTION_METRICS if first.of_classes else ANSWER_METRICS
+    several = chosen_metrics(own if metrics is None else metrics, num_bins)
     scoring.metrics = _of_rows(several, costs, abstain_cost)
     _add_event(scoring, positive)
     one = next(iter(scoring.models.values()))
@@ -292,7 +293,8 @@ def score(
         "examples": int(np.sum(one.present)),
         "left_out": int(np.sum(~one.present)),
         "clusters": _num_clusters(one),
-        "classes": int(one.logits.shape[-1]) if first.of_classes else None,
+        "classes": int(one.logits.shape[-1]) if has_classes else None,
+        "options": None if first.ordinal is None else int(one.logits.shape[-1]),
         "event": scoring.event and scoring.event.name,
         "weighted": first.weights is not None,
         **{"level": level, "interval": method, "resamples": num_resamples, "seed": seed},
@@ -376,6 +378,10 @@ def _evaluate(
                 notes[note].append(model)
         if other := scoring.held_out.get(model):
             scoring.headlines.append(calibration.on_shared(record, other))
+        varies = any(each and each.ordinal is not None for each in (record, other))
+        by_class = {*calibrators.catalogue()} - {"temperature", "ensemble_temperature"}
+        if varies and model in columns_of and str(calibrate).partition(":")[0] in by_class:
+            raise ValueError(f"score: {calibrate} needs the same classes in all rows.")
         padded = calibration.takes_padding(calibrate)
         examples = other and calibration.evidence(record, other, values, padded)
         by_group = None if per is None else (_group(record, per), _group(other or record, per))
@@ -417,11 +423,6 @@ def _group(given: Predictions, per: str) -> np.ndarray:
     if groups.get(per) is None:
         raise ValueError(f"per={per}: there is no such column of groups in all predictions.")
     return np.array([*map(str, np.ravel(groups[per]).tolist())])
-
-
-def _default_names(given: Predictions) -> tuple[str, ...]:
-    of_classes = DEFAULT_METRICS if given.ordinal is None else OPTION_METRICS
-    return of_classes if given.of_classes else ANSWER_METRICS
 
 
 def _distinct(class_names: Sequence[str], num_classes: int) -> list[str]:
@@ -655,20 +656,23 @@ def chosen_metrics(
         return dict(metrics)
     if isinstance(metrics, str):
         raise TypeError(f"metrics must be a list of names, got the string {metrics!r}.")
-    chosen = {}
+    chosen: Metrics = {}
     for each in metrics:
         metric = each if isinstance(each, Metric) else metrics_package.named(each)
         if isinstance(each, str) and "num_bins" in metric.defaults():
             metric = metric.with_options(num_bins=num_bins)
-        chosen[each if isinstance(each, str) else each.name] = metric
+        name = each if isinstance(each, str) else each.name
+        if chosen.setdefault(name, metric) != metric:
+            raise ValueError(f"score: two metrics are called {name}: give a mapping from names.")
     return chosen
 
 
 def _of_rows(several: Metrics, costs: Any, abstain_cost: float | None) -> Metrics:
     """Check that each metric is of one set, and add the costs of decisions, if any."""
-    outer = [metric.name for metric in several.values() if metric.name.startswith(OF_TWO_SETS)]
-    if outer:
+    if outer := [each.name for each in several.values() if each.name.startswith(OF_TWO_SETS)]:
         raise TypeError(f"score: {outer[0]} compares two sets: see report.out_of_distribution.")
+    if taken := [name for name in several if base_name(name) != name or name == SQUARED_ERROR]:
+        raise ValueError(f"score: {taken[0]} is a name that reports add: give another name.")
     if costs is None and abstain_cost is None:
         return several
     given = None if costs is None else np.asarray(as_array(costs))

@@ -181,6 +181,10 @@ def test_refusals():
             score(criterion)
     with pytest.raises(ValueError, match="criterion='ece' is for a temperature, and 'vector'"):
         score(["nll", "ece"], calibrate="vector")
+    two = [metrics.ece, metrics.ece.with_options(num_bins=5)]
+    for names in (two, {"nll (class 1)": metrics.nll}, {"squared_calibration_error": metrics.nll}):
+        with pytest.raises(ValueError, match=r"two metrics are called ece|a name that reports add"):
+            report.score(*data, metrics=names, num_resamples=2)
 
 
 def test_folds_contain_whole_clusters():

@@ -177,6 +177,8 @@ def test_probabilities_equal_their_logarithms():
     for sets, name in ((p[:2], "inside: all 200"), ((inside, p[1]), r"outside\['o'\]: all 50")):
         with pytest.raises(ValueError, match=f"^{name} rows "):
             report.out_of_distribution(sets[0], {"o": sets[1]}, **FEW)
+    with pytest.raises(ValueError, match=r"inside, outside\['o'\] have \[3, 4\] classes"):
+        report.out_of_distribution(np.zeros((9, 3)), {"o": np.zeros((9, 4))}, **FEW)
 
 
 def test_no_calibrator_is_fitted_on_the_examples_that_are_scored():

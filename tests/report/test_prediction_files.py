@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from calib_jax import report
 from calib_jax.report import read
 
 LOGITS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0], [2.0, 1.0, 0.0]])
@@ -229,19 +230,26 @@ def test_samples_of_lm_evaluation_harness(tmp_path):
     )
     contents = read.read_predictions(str(path))
     expected = [[-0.5, -2.0, -4.25], [-1.0, -2.0, -0.25], [-3.5, -1.25, -np.inf]]
-    np.testing.assert_array_equal(contents.logits, expected)
+    np.testing.assert_array_equal(contents.values(), expected)
     assert contents.labels.tolist() == [2, 1, 1]
-    fewer, filters = contents.notes
-    assert "1 of 3 questions have fewer than 3 choices" in fewer
+    filters, fewer = contents.notes
+    assert fewer.endswith("rows of 2 to 3 options of their own.")
     assert filters.endswith("the filter none is read, and not other.")
+    # Other questions may have fewer choices at most: a temperature needs no columns of its own.
+    (tmp_path / "fit").mkdir()
+    two = (choices(-0.75 * k, -1.0, doc_id=k, target=k % 2) for k in range(4))
+    files = [str(path), str(samples_file(tmp_path / "fit", *two))]
+    how = {"calibrate": "temperature", "resamples": 20, "metrics": ["nll"]}
+    for k, first in enumerate(("3 examples of up to 3 options;", "4 examples in 2 classes;")):
+        scored = report.score_files(predictions=[files[k]], fit_on=[files[1 - k]], **how)
+        assert first in str(scored)
 
 
 def test_a_file_and_a_folder_of_one_name_are_two_models(tmp_path):
     (tmp_path / "a").mkdir()
     for name in ("a.npz", "b.npz", "b.csv", "a/other.npz", "report.csv"):
         (tmp_path / name).touch()
-    models = read.models_in(tmp_path)
-    assert models == {
+    assert read.models_in(tmp_path) == {
         "a": str(tmp_path / "a.npz"),
         "b": str(tmp_path / "b.csv"),
         "b.npz": str(tmp_path / "b.npz"),
@@ -275,9 +283,8 @@ def test_probabilities_in_whole_numbers_are_read(tmp_path):
         (1, [[0, 1]]),
         *((sum(row), [row]) for row in ([0] * 999 + [1], [0] * 249 + [100])),
     ):
-        path.write_text(
-            "\n".join(json.dumps({"label": len(p) - 1, "probabilities": p}) for p in rows)
-        )
+        written = [json.dumps({"label": len(p) - 1, "probabilities": p}) for p in rows]
+        path.write_text("\n".join(written))
         np.testing.assert_allclose(read.read_predictions(str(path)).logits, np.divide(rows, whole))
 
 

@@ -151,8 +151,14 @@ def test_options_vary_by_row(tmp_path):
     assert fitted.calibrator["params"]["temperature"] == pytest.approx(temperature)
     nll_after = [-log_softmax(z / temperature)[place] for z, place in expected]
     assert fitted.value("nll", "temperature") == pytest.approx(np.mean(nll_after), rel=1e-5)
-    mean = report.score_files(predictions=[file] * 2, average=True, metrics=names, resamples=20)
-    assert mean.value("nll") == pytest.approx(np.mean(nll), rel=1e-5)
+    few = {"metrics": names, "resamples": 20}
+    one, other = (options_file(tmp_path / f"{k}.jsonl", 240 - k)[0] for k in (0, 1))
+    mean = report.score_files(predictions=[one, other], average=True, **few)
+    assert mean.value("nll") == pytest.approx(np.mean(nll[:239]), rel=1e-5)
+    # The places of options are no classes.
+    for wrong in ({"per_class": True}, {"calibrate": "vector", "cross_fit": 2}):
+        with pytest.raises(ValueError, match="the same classes"):
+            report.score_files(predictions=[file], **few, **wrong)
 
 
 def test_labels_of_lists_of_own_lengths_may_count_from_1(tmp_path):
@@ -241,10 +247,8 @@ def test_three_models_whose_nll_has_no_parts_have_ranks():
     infinite = np.where(np.eye(3)[np.arange(60) % 3] > 0, -np.inf, 0.0)
     certain = [infinite, infinite[::-1], infinite]
     for models, labels, name in ((answers, None, "nll"), (certain, np.arange(60) % 3, "brier")):
-        others = {"b": models[1], "c": models[2]}
-        scored = report.score(
-            models[0], labels, compare=others, num_resamples=20, metrics=["error"]
-        )
+        others = {"compare": {"b": models[1], "c": models[2]}, "metrics": ["error"]}
+        scored = report.score(models[0], labels, num_resamples=20, **others)
         (ranks,) = (table for table in scored.tables if table.title == "Ranks")
         assert ranks.rows[0] == ["rank", "model", name, "tied with"]
         assert {len(row) for row in ranks.rows} == {4}
@@ -262,13 +266,14 @@ def test_whether_the_temperature_transfers(other, verdict):
     assert after == pytest.approx(float(metrics.nll(test[0] / temperature, test[1])), abs=1e-3)
     low, high = inference.predict_loss(*test, "cross_entropy").cross_entropy.interval(0.8)
     assert table.rows[1][2].endswith(f"[{low:.3f}, {high:.3f}]")
-    assert best == pytest.approx(float(metrics.refinement_nll(*test)), abs=1e-4)
+    own = float(table.rows[1][2].split()[0])
+    assert best == pytest.approx(float(metrics.nll(test[0] / own, test[1])), abs=1e-4)
     assert f"the fitted temperature costs {after - best:.3f} nats here: {verdict}." in table.note
     # The intervals of both temperatures need independent examples.
     options = {"clusters": np.arange(200) // 2, "calibrate": "temperature", "fit_on": fit}
-    assert not any(
-        "transfer" in table.title for table in report.score(*test, **options, **FEW).tables
-    )
+    tables = report.score(*test, predict_losses=True, **options, **FEW).tables
+    assert not any("transfer" in table.title for table in tables)
+    assert any("intervals ignore the clusters" in table.note for table in tables)
 
 
 def test_a_temperature_for_each_group():
@@ -294,6 +299,7 @@ def test_predicted_losses_are_those_of_inference():
     assert (row[2].split()[0], row[3]) == (f"{t.value:.2f}", ends)
     low, high = (100 * max(end, 0) ** 0.5 for end in ce2.interval(0.8))
     assert row[4].endswith(f"[{low:.1f}, {high:.1f}] points")
+    assert "clusters" not in table.note
 
 
 def test_the_examples_needed_are_those_of_inference():
