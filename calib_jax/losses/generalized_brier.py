@@ -114,10 +114,7 @@ def adaptive_generalized_brier(
 
 
 def generalized_brier_uncertainty(
-    *,
-    gamma: Numbers | Callable[[Probabilities], PerExample],
-    beta: Numbers,
-    reading: str = "norm",
+    *, gamma: Numbers | Callable[[Probabilities], PerExample], beta: Numbers, reading: str = "norm"
 ) -> Uncertainty:
     r"""Build the score $\|q - p\|_\beta^\gamma$, or $\sum_k |q_k - p_k|^\gamma$ for "sum".
 
