@@ -271,8 +271,8 @@ def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 def slopes(logits: np.ndarray, labels: np.ndarray, log_t: float) -> np.ndarray:
     """Compute the residual of each row, E_p z - z_y over T, which falls as T rises."""
     z = logits * np.exp(-log_t)
-    p = softmax(z)
-    return (p * z).sum(axis=-1) - np.take_along_axis(z, labels[:, None], -1)[:, 0]
+    above_true = z - np.take_along_axis(z, labels[:, None], -1)
+    return np.asarray((softmax(z) * above_true).sum(axis=-1))
 
 
 def softmax(z: np.ndarray) -> np.ndarray:

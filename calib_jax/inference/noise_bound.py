@@ -322,19 +322,19 @@ def _bound_of_path(
     metric: AnyMetric, evaluation: Evaluation, level: float, key: Array, num_resamples: int
 ) -> NoiseBound:
     """Compute the error without bins and draw its noise, on the host in float64."""
-    excluded = (metric.defaults() | dict(metric.options))["excluded_class"]
-    confidence, hit = evaluation.top_label(excluded)
+    confidence, hit = evaluation.top_label(bins_of(metric)[-1])
     order = in_order(confidence, hit)
     confidence, hit = confidence[order], hit[order]
     cluster = None if evaluation.cluster is None else evaluation.cluster[order]
-    residual, size = confidence - hit, PATHS[metric.name]
+    residual, size, n = confidence - hit, PATHS[metric.name], len(hit)
     ends = np.flatnonzero(np.diff(confidence, append=np.inf))
-    n = len(hit)
     path = _paths(residual[None], ends)[0]
     value = float(size(path))
-    spread = np.sum(confidence * (1 - confidence))
-    moment = float(np.maximum(np.sum(np.square(residual)), spread)) / n**2
-    near = _noise_near(metric.name, path, value, _RANGE * np.sqrt(moment))
+    units = residual if cluster is None else p_values.sums_of(cluster, residual)
+    independent = float(np.maximum(residual @ residual, confidence @ (1 - confidence)))
+    moment = float(np.maximum(independent, units @ units))
+    design = moment / independent if independent else 1.0
+    near = _noise_near(metric.name, path, value, _RANGE * np.sqrt(moment) / n)
     key_of_hits, key_of_signs = jax.random.split(key)
     null, excess = [], []
     for flips in _signs(key_of_signs, cluster, n, num_resamples):
@@ -346,7 +346,7 @@ def _bound_of_path(
         for hits in hits_in_chunks(key_of_hits, confidence, num_resamples):
             null.append(size(_paths(confidence - hits, ends)))
     of_null, of_noise = np.concatenate(null), np.concatenate(excess)
-    high = _wilson(value, moment, 1.0, n, _quantile(level))
+    high = _wilson(value, moment / n**2, design, n, _quantile(level))
     # Draws of a calibrated model contain errors that are too rare to be in the data.
     of_noise = np.maximum(np.sort(of_noise), np.sort(of_null))
     return _of_draws(value, high, p_of_draws(value, of_null), of_null, of_noise, level)

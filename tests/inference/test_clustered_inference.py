@@ -222,6 +222,13 @@ def test_upper_ends_are_those_of_the_sums_of_clusters():
         metric = metrics.named(name, num_bins=3)
         bound = inference.noise_bound(metric, logits, labels, key=KEY, clusters=cluster)
         assert bound.high == pytest.approx(wanted, rel=1e-4), name
+    alike = np.argsort(np.argsort(confidence - hit)) // 4  # clusters of similar residuals
+    steps = paths(logits, labels, alike)
+    path, rows, clustered = steps.sum(0), squares.sum(1).max() / n**2, (steps[:, -1] ** 2).sum()
+    for name, value in {"ecce": np.ptp(path), "ks_error": abs(path).max()}.items():
+        metric, wanted = metrics.named(name), end(value, clustered, rows, clustered)
+        bound = inference.noise_bound(metric, logits, labels, key=KEY, clusters=alike)
+        assert bound.high == pytest.approx(wanted, rel=1e-4), name
 
 
 @pytest.mark.parametrize("name", ["spiegelhalter", "temperature", "cox"])

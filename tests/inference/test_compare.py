@@ -288,6 +288,8 @@ def test_a_certain_model_needs_enough_rows_to_see_an_error():
     assert rows.ece_difference == np.ceil(effect**2 * 4 * 0.02 * 0.98 / 0.02**2)
     impossible = np.tile([2.0, 0.0, -np.inf], (100, 1))
     assert inference.rows_needed(impossible, np.arange(100) % 2).temperature is None
+    z, _ = pilot(40, 3)  # all right: the residuals at low temperatures are 0 but for rounding
+    assert inference.rows_needed(z, z.argmax(axis=1)).temperature is None
 
 
 def test_ranks_are_those_of_paired_tests_with_holm():
