@@ -55,9 +55,9 @@ class Difference(NamedTuple):
       low: lower end of its interval.
       high: upper end of its interval.
       p_value: two-sided, the smallest 1 - level at which the interval excludes 0. NaN differences
-        are dropped; NaN if none is left. For a `biased` metric (`ece` and every other plug-in
-        calibration error) it does not test calibration, because the less sharp of two
-        calibrated models has the larger error.
+        are dropped; NaN if none is left, or if all examples are in one cluster. For a `biased`
+        metric (`ece` and every other plug-in calibration error) it does not test calibration,
+        because the less sharp of two calibrated models has the larger error.
       samples: resampled differences, with a leading axis of resamples.
     """
 
@@ -352,21 +352,25 @@ def paired_bootstrap(
     models = on_same_examples("paired_bootstrap", (logits_a, logits_b), labels, weights, clusters)
     # The same key draws the same resamples.
     drawn = [(model.values(metrics), bootstrap(metrics, model, key=key, **how)) for model in models]
-    errors = {name: interpolation_error(metric, models[0]) for name, metric in metrics.items()}
-    options: dict[str, Any] = dict(level=level, method=method)
+    how = dict(level=level, method=method)
     return {
-        name: difference(*((one[name], all_[name]) for one, all_ in drawn), error=error, **options)
-        for name, error in errors.items()
+        name: paired(metric, models[0], *((one[name], all_[name]) for one, all_ in drawn), **how)
+        for name, metric in metrics.items()
     }
+
+
+def paired(metric: AnyMetric, evaluation: Evaluation, a: Any, b: Any, **options: Any) -> Difference:
+    """Compute the `difference` of a metric; one unit, example or cluster, shows no noise."""
+    if evaluation.num_units == 1:
+        b = b[0], jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), b[1])
+    return difference(a, b, error=interpolation_error(metric, evaluation), **options)
 
 
 def interpolation_error(metric: AnyMetric, evaluation: Evaluation) -> float:
     """Return the size up to which differences of a metric are errors of its interpolation."""
     if not metric.interpolation_error:
         return 0.0
-    weights = evaluation.weights
-    total = len(evaluation.labels) if weights is None else float(np.sum(np.asarray(weights)))
-    return metric.interpolation_error / total + 2e-6
+    return metric.interpolation_error / float(np.sum(evaluation.weight)) + 2e-6
 
 
 def difference(

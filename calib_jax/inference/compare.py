@@ -38,7 +38,7 @@ import numpy as np
 
 from calib_jax.core import checks, values
 from calib_jax.core.types import Array, PyTree
-from calib_jax.inference.bootstrap import INTERVALS, bootstrap, difference, interpolation_error
+from calib_jax.inference.bootstrap import INTERVALS, bootstrap, paired
 from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of_two
 from calib_jax.inference.gaps import bins_of, memberships, sums_of_units, with_variance
 from calib_jax.inference.p_values import Column, Matrix, clipped
@@ -108,7 +108,8 @@ def compare_metrics(
         with the same p-values.
       num_bins: number of bins of the debiased squared error.
       num_resamples: number of resamples.
-      clusters: `[*batch]`, the cluster of each example, as integers or strings.
+      clusters: `[*batch]`, the cluster of each example, as integers or strings; with one cluster
+        the ends and the p-value are NaN.
 
     Returns:
       A `MetricDifference`; a dictionary by name for several metrics.
@@ -149,10 +150,9 @@ def compare_metrics(
         if name not in resampled:
             return MetricDifference(b - a, np.nan, np.nan, "none", p_value)
         of_a, of_b = (_mean([run[name] for run in part]) for part in (samples[:cut], samples[cut:]))
-        error = interpolation_error(metric, runs[0])
-        paired = difference((a, of_a), (b, of_b), level=level, method=kind, error=error)
-        p_value = p_value if metric.biased else paired.p_value
-        return MetricDifference(*paired[:3], kind, p_value)
+        found = paired(metric, runs[0], (a, of_a), (b, of_b), level=level, method=kind)
+        p_value = p_value if metric.biased else found.p_value
+        return MetricDifference(*found[:3], kind, p_value)
 
     return {name: changed(name, metric) for name, metric in metrics.items()}
 

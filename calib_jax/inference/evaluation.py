@@ -141,15 +141,27 @@ class Evaluation:
         return value
 
     @functools.cached_property
+    def weight(self) -> Column:
+        """`[rows]`, the weight of each row in float64, also where none are given."""
+        return _weights(self.logits, self.weights).astype(np.float64)
+
+    @functools.cached_property
     def present(self) -> Any:
         """`[rows]`, whether the weight of each row is positive."""
-        return _weights(self.logits, self.weights) > 0
+        return self.weight > 0
 
     @functools.cached_property
     def counts(self) -> bool:
         """Whether the weights count examples: 0, 1, 2, ..."""
-        weights = np.zeros(1) if self.weights is None else np.asarray(self.weights)
-        return bool(np.all(weights == np.round(weights)))
+        return bool(np.all(self.weight == np.round(self.weight)))
+
+    @property
+    def num_units(self) -> float:
+        """The number of independent clusters or examples; the effective one of other weights."""
+        if self.clusters is not None:
+            return len(np.unique(self.clusters[self.present]))
+        total = float(np.sum(self.weight))
+        return total if self.counts else total**2 / float(np.sum(np.square(self.weight)))
 
     @functools.cached_property
     def copies(self) -> Copies:

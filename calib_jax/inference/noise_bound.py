@@ -470,7 +470,7 @@ def estimates(
     if others:
         how: dict[str, Any] = dict(by_class=by_class, max_bytes=max_bytes)
         samples = bootstrap(others, evaluation, key=key, num_resamples=num_resamples, **how)
-        values, units = evaluation.values(others), num_units(evaluation)
+        values, units = evaluation.values(others), evaluation.num_units
         for name, metric in others.items():
             by_name[name] = of_samples(metric, values[name], samples[name], level, method, units)
     return {name: by_name[name] for name in metrics}
@@ -503,17 +503,6 @@ def without_interval(value: PyTree) -> Estimate:
     """Return a value without an interval, whose ends are NaN."""
     nothing = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), value)
     return Estimate(value, nothing, nothing, "none")
-
-
-def num_units(evaluation: Evaluation) -> float:
-    """Count the independent units: clusters, or examples; other weights by their effective size."""
-    if evaluation.clusters is not None:
-        return len(np.unique(evaluation.clusters[evaluation.present]))
-    if evaluation.weights is None:
-        return len(evaluation.labels)
-    weights = np.asarray(evaluation.weights, np.float64)
-    total = float(np.sum(weights))
-    return total if evaluation.counts else total**2 / float(np.sum(np.square(weights)))
 
 
 def _near(value: PyTree, end: PyTree) -> bool:

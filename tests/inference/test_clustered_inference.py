@@ -288,6 +288,9 @@ def test_few_clusters():
     one = np.zeros(60, int)
     bound = inference.noise_bound(FIVE["ece"], logits, labels, key=KEY, clusters=one)
     assert (bound.low, bound.p_value) == (0, 1)
+    for compare in (inference.compare_metrics, inference.paired_bootstrap):
+        change = compare(metrics.nll, logits, 2 * logits, labels, key=KEY, clusters=one)
+        assert np.isnan([change.low, change.high, change.p_value]).all()
     assert np.isnan(inference.debiased_squared_error(logits, labels, clusters=one)).all()
     assert np.isnan(run("squared_error", logits, labels, clusters=one)).all()
     nine = np.minimum(cluster, 8)
