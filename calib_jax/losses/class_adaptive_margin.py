@@ -60,7 +60,7 @@ def _num_possible(logits: Logits) -> PerExample:
     """Count the classes of each row whose logit is not -inf; rarely any is, so a count is rare."""
     some = jnp.any(logits == -jnp.inf)
     counted = lambda: jnp.sum(logits != -jnp.inf, axis=-1, dtype=jnp.float32)  # noqa: E731
-    every = lambda: jnp.full(logits.shape[:-1], logits.shape[-1], jnp.float32)  # noqa: E731
+    every = lambda: jnp.full_like(logits[..., 0], logits.shape[-1], jnp.float32)  # noqa: E731
     return jnp.maximum(lax.cond(some, counted, every), 1)
 
 

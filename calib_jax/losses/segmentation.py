@@ -96,7 +96,7 @@ def _largest_with_mass_above(losses: Array, weights: Array, kept: Number) -> Arr
         mass = jnp.sum(jnp.where(keys >= candidate, weights, 0))
         return jnp.where(mass >= kept, candidate, key)
 
-    found = lax.fori_loop(0, num_bits, set_bit, jnp.zeros((), keys.dtype))
+    found = lax.fori_loop(0, num_bits, set_bit, jnp.zeros_like(keys, shape=()))
     return lax.bitcast_convert_type(found, losses.dtype)
 
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec
 
 from calib_jax import losses
 from tests.options import assert_recorded
@@ -356,6 +357,18 @@ def test_devices_agree_with_one(member):
             assert_close(gradient.reshape(16, 5), expected_gradient, 1e-9)
             for device in range(8):
                 assert_close(jax.tree.map(lambda leaf: leaf[device], states), expected, 1e-9)  # noqa: B023
+
+
+def test_what_varies_over_devices_passes_the_check_of_shard_map():
+    """The default check reads types alone, so a trace suffices; images have an axis of pixels."""
+    mesh, rows = jax.sharding.Mesh(jax.devices()[:8], "devices"), PartitionSpec("devices")
+    logits, labels, weights = (part.reshape(8, 2, *part.shape[1:]) for part in batch())
+    per_image = losses.objective("bootstrapped", per_image=True)
+    for objective in [per_image, *(member.objective for member in DEFAULTS)]:
+        state = initial_state(objective, 5)
+        terms = functools.partial(objective.value, state, axis_name="devices")
+        traced = jax.shard_map(terms, mesh=mesh, in_specs=rows, out_specs=rows)
+        assert jax.eval_shape(traced, logits, labels, weights).shape == labels.shape
 
 
 def jit_of_vmap(function, **options):
