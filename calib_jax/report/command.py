@@ -262,7 +262,7 @@ _OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
     ("resamples", int, 1000, "Number of bootstrap resamples, at least 2 / (1 - level)."),
     ("seed", int, 0, "Seed of the bootstrap and of the folds."),
     ("probabilities", bool, False, "The files hold probabilities."),
-    ("floor", float, None, f"Least probability; by default up to half a rounding step, {FLOOR:g}."),
+    ("floor", float, None, f"Least probability; by default {FLOOR:g}, or part of a rounding step."),
     ("positive", str, None, "Of two classes, the event; by default the second class."),
     ("first_label", int, 0, "The label of the first class; 1 if labels count from 1."),
     ("name", list, [], "Name of the predictions; further ones name those of --compare."),
