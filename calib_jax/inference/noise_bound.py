@@ -489,7 +489,7 @@ def of_samples(
     """
     kind = "percentile" if method == "valid" else method
     low, high = interval(samples, level, method=kind, estimate=value)
-    if method != "valid" or not (_near(value, low) and _near(value, high)):
+    if method != "valid" or not (units == 1 or (_near(value, low) and _near(value, high))):
         return Estimate(value, low, high, kind)
     if metric.name not in _SHARES or float(value) not in (0.0, 1.0):
         return without_interval(value)

@@ -291,6 +291,9 @@ def test_few_clusters():
     for compare in (inference.compare_metrics, inference.paired_bootstrap):
         change = compare(metrics.nll, logits, 2 * logits, labels, key=KEY, clusters=one)
         assert np.isnan([change.low, change.high, change.p_value]).all()
+    for seed in (1, 3, 9):  # resampled values differ from the value by rounding
+        given = inference.Evaluation(*data(seed=seed)[:2], clusters=one)
+        assert inference.estimates(metrics.signed_gap, given, key=KEY).interval == "none"
     assert np.isnan(inference.debiased_squared_error(logits, labels, clusters=one)).all()
     assert np.isnan(run("squared_error", logits, labels, clusters=one)).all()
     nine = np.minimum(cluster, 8)
