@@ -190,9 +190,8 @@ def _view_backward(residuals: _Arrays, *cotangents: Any) -> Array:
     to_log_others = -to_margin if to_others is None else to_others - to_margin
     share = spread * (1 / total)[..., None]
     along = jnp.zeros((), rows.dtype)
-    if to_squares is not None:
-        to_log_others -= 2 * to_squares * share_squares
-        along += 2 * to_squares[..., None] * share
+    if to_squares is not None:  # 0 where one class has all of the share of others
+        along += 2 * to_squares[..., None] * (share - share_squares[..., None])
     if to_entropy is not None:
         to_log_others -= to_entropy * share_entropy
         log_share = below_top(rows, top[..., None]) - jnp.log(total)[..., None]

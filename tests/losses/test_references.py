@@ -306,3 +306,12 @@ def test_gradient_ratio(gamma):
         np.array([0.0, 1.0, 0.0, 1.0, 1.5, np.nan]), np.array([gamma] * 2 + [0] * 2 + [gamma] * 2)
     )
     np.testing.assert_array_equal(ends, [1, 0, 1, 1, np.nan, np.nan])
+
+
+def test_a_wrong_answer_beyond_all_digits_keeps_both_slopes():
+    """Check (p - e_y) times the squared norm of (1, -1, 0), where log p_y is -1e8."""
+    slope = jax.grad(
+        lambda z: jnp.sum(losses.generalized_brier(z, jnp.array([0]), weighting="loss"))
+    )
+    gradient = slope(jnp.array([[-1e8, 0.0, -3e8]]))
+    np.testing.assert_allclose(gradient, [[-2.0, 2.0, 0.0]], rtol=1e-6)
