@@ -69,7 +69,7 @@ def given(path: str | os.PathLike[str], name: str, data_dir: str | None) -> path
       name: the data set, whose own folder is searched too; "" for none.
       data_dir: the folder of the data sets, see `root`.
     """
-    # A shell leaves the ~ in --config.data.options.folder=~/photos.
+    # Neither Python nor a config expands the ~ of folder="~/photos".
     searched = [
         pathlib.Path(os.path.expanduser(path)),
         *(place / path for place in places(name, data_dir)),
