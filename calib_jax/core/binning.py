@@ -138,7 +138,10 @@ def equal_mass_bins(confidence: Vector, hit: Vector, weight: Vector, num_bins: i
 
     # A quotient b W / B may round to either side of a sum of weights; products compare exactly.
     targets = mass * jnp.arange(num_bins + 1, dtype=mass.dtype)
-    row = jnp.minimum(running.first_row_reaching(targets, num_bins), running.last_present)
+    # A sum of weights that rounding keeps just below a boundary reaches it: neither the order of
+    # tied rows nor the scale of the weights then moves an edge.
+    reached = targets - 4 * jnp.finfo(mass.dtype).eps * targets[-1]
+    row = jnp.minimum(running.first_row_reaching(reached, num_bins), running.last_present)
     # The last example ends the last bin, even if its weight is below the rounding of the total.
     edges = confidence[row.at[-1].set(running.last_present)]
     # All examples with the confidence of a boundary are split in the same proportion.

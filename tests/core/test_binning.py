@@ -123,6 +123,16 @@ def test_equal_mass_bins(case, num_bins, x64):
     np.testing.assert_array_equal(edges, expected_edges)
 
 
+def test_rounding_of_the_weights_moves_no_edge_between_two_rows():
+    confidence, hit, _ = sample(60, seed=1)
+    quarters = np.resize(np.float32([1, 2, 3, 5]), 60) / 4
+    _, wanted = exact_mass_bins(confidence, hit, quarters, 15)
+    bins = jax.jit(sorted_into_bins, static_argnums=3)
+    for scale in np.random.default_rng(0).uniform(0.1, 10, 200).astype(np.float32):
+        _, edges = bins(confidence, hit, quarters * scale, 15)
+        np.testing.assert_array_equal(edges, wanted)
+
+
 def test_the_last_edge_is_the_highest_confidence_however_small_its_weight():
     confidence, hit, weight = np.float32([[0.1, 0.2, 0.3], [0, 1, 1], [4, 4, 1e-7]])
     _, edges = jax.jit(sorted_into_bins, static_argnums=3)(confidence, hit, weight, 2)
