@@ -320,11 +320,13 @@ def _check_words(module: Any, dataset: data.Dataset) -> None:
             f"bert takes word pieces, and {dataset.name} has none: set data.options.pieces to the"
             " folder of a BERT."
         )
-    if dataset.vocabulary is not None and getattr(module, "words", 0) < len(dataset.vocabulary):
+    # A network of the user's own may have another name for the number of its vectors.
+    of_library = type(module).__module__.startswith("calib_jax.models")
+    words = getattr(module, "words", 0 if of_library else None)
+    if dataset.vocabulary is not None and words is not None and words < len(dataset.vocabulary):
         raise ValueError(
             f"the data set {dataset.name} has word numbers below {len(dataset.vocabulary):,}, and"
-            f" the network vectors for {getattr(module, 'words', 0):,}:\nset its option"
-            f" words={len(dataset.vocabulary)}."
+            f" the network vectors for {words:,}:\nset its option words={len(dataset.vocabulary)}."
         )
 
 

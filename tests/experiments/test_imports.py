@@ -13,6 +13,7 @@ from absl import flags
 
 from calib_jax import metrics
 from experiments.running import building, cli, imports
+from tests.data.tiny import own_texts
 from tests.experiments.processes import UNDRAWN, finish, refused
 from tests.experiments.test_configs import config_of
 
@@ -109,6 +110,8 @@ def test_members_are_built_from_the_current_folder(package):
     config.model.name = "own:Newer"
     shapes = [leaf.shape for leaf in jax.tree.leaves(building.build(config).template().params)]
     assert shapes == [(64, 4), (4, 10)]
+    config.data.update(name="own_texts", options={"csv_file": str(own_texts(package))})
+    assert building.build(config).template().params["head"]["kernel"].shape == (4, 3)
 
 
 def parsed(monkeypatch, *arguments):
