@@ -327,11 +327,11 @@ def _resumed(
         )
     restored.config, restored.commit = record.config, record.commit
     # The plan may have changed.
+    if restored.patience_for != plan.patience_for:
+        restored.waited, restored.patience_for = 0, plan.patience_for
     impatient = 0 < plan.patience <= restored.waited
     restored.best = {name: best for name, best in restored.best.items() if name in plan.best}
     restored.done = restored.step >= programs.total_steps or (restored.done and impatient)
-    if restored.patience_for != plan.patience_for:
-        restored.waited, restored.patience_for = 0, plan.patience_for
     if not restored.done:
         log.say(f"going on from step {restored.step} of {programs.total_steps} in {folder}.")
     return saved.state, restored

@@ -445,6 +445,8 @@ def test_patience_ends_a_run(tmp_path):
     for already in (False, True):
         once = run(tmp_path / "1", plan=plan, task=task, programs=with_plan(programs, plan))
         assert (once.already, once.step) == (already, 8)
+    plan = dataclasses.replace(plan, patience_for="error")  # waits anew, also after such an end
+    assert run(tmp_path / "1", plan=plan, task=task, programs=with_plan(programs, plan)).step == 12
 
 
 # --------------------------------------------------------------------------------------------
