@@ -105,6 +105,8 @@ def focal_note(logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | Non
         reached = "no other loss is needed"
     elif abs(math.log(matched.temperature)) > 0.01:
         reached = f"even {name} would leave it at {matched.temperature:.2f}"
+    if matched.gamma > 5:  # as on the page of experiments/map
+        reached += ", but with a gamma above 5 networks missed such predictions or learned nothing"
     gap = 100 * other.gap.value
     return (
         f"The temperature of this network is {matched.cross_entropy:.2f}: {reached}. FL-3 would"

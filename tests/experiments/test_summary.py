@@ -372,7 +372,10 @@ def answers():
         (1.5, r"is 1.56: FL-4.9 would bring it to 1. FL-3 would .* 1.17, and be 3 points under"),
         (1.0, "is 1.04: .* FL-3 would .* points under"),
         (0.7, r"is 0.73: even inverse FL-2.0 would leave it at 0.98. FL-3 would .* points under"),
-        (60.0, "is 62.30: even FL-20.0 would leave it at .*confident"),
+        (
+            60.0,
+            r"is 62.30: even FL-20.0 would leave it at .*, but .* learned nothing\. FL-3 .*ident",
+        ),
     ],
 )
 def test_a_run_of_cross_entropy_names_the_focal_loss_that_would_calibrate_it(scale, said):
