@@ -41,9 +41,7 @@ CONSTANT = "No interval of {}: all resamples have the same value."
 BOOTSTRAPPED = "Bootstrap intervals of {}: noise raises the values, so they can exclude the truth."
 WITHOUT_INTERVAL = "No interval of the difference of {}: no valid one is known."
 WITHOUT_P = "No p-value for {}: noise raises these errors, by more for the less sharp model."
-_READINGS = (
-    "Two classes have two readings: ({0}) by its probability, (top label) by the larger one."
-)
+_READINGS = "Two classes have two readings: ({0}) of its probability, (top label) of the larger."
 # Other sentences.
 _HOLM = "p beside a difference, a class or a group: corrected for their number (Holm)."
 _NAN = "nan: the metric has no value on these examples."

@@ -66,12 +66,12 @@ class Request(NamedTuple):
 def role_of(name: str) -> str:
     """Return the role of a column by its own name or one near to it; "" without one.
 
-    >>> role_of("Labels"), role_of("modelName"), role_of("y_true"), role_of("epoch")
-    ('labels', 'models', 'labels', '')
+    >>> role_of("Labels"), role_of("modelName"), role_of("y_true"), role_of("y_prob")
+    ('labels', 'models', 'labels', 'probabilities')
     """
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     words = [word for word in re.split(r"[\W_]+", separated) if not _NEAR_WORDS.fullmatch(word)]
-    near = _NEAR_NAMES.get(words[0], "") if len(words) == 1 else ""
+    near = _NEAR_NAMES.get(words[-1], "") if words[:-1] in ([], ["y"]) and words else ""
     return _OWN_NAMES.get(name.strip().lower(), near)
 
 
@@ -157,10 +157,13 @@ class Columns:
 
     def without(self, name: str = "logit_0") -> Unreadable:
         """Make an error that names a missing column, and those of all kinds of files."""
+        path = self.how.path
+        form = "label,logit_0,logit_1,... or label,cat,dog,... between commas, tabs or semicolons"
+        if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+            name, form = name.replace("logit_0", "logits"), "labels and logits or probabilities"
         return Unreadable(
-            f"{self.how.path} has no column {name}; it has {listed(self.names) or 'none'}.\n"
-            "Give columns label, logit_0, logit_1, ... (probability_0, ... or names of classes), or"
-            " confidence,correct, or score,correct.\nSeparate columns by commas, tabs, semicolons."
+            f"{path} has no {name}; it has {listed(self.names) or 'none'}.\n"
+            f"Give {form}; or confidence,correct; or score,correct."
         )
 
     def notes(self) -> list[str]:
