@@ -250,8 +250,15 @@ def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None)
     """Build a data set, and pass `data_dir` to data sets that are read from files."""
     factory = imports.named("data set", name, data.catalogue())
     options = {**options}
-    if data_dir and "data_dir" in checks.options_of(factory):
+    defaults = checks.options_of(factory)
+    if data_dir and "data_dir" in defaults:
         options["data_dir"] = data_dir
+    for key, value in options.items():
+        if isinstance(defaults.get(key), tuple):
+            given = tuple(value) if isinstance(value, list | tuple) else (value,)
+            if [*map(type, given)] == [str]:  # the flag's A,B arrives as one text
+                given = tuple(filter(None, given[0].split(",")))
+            options[key] = given
     return _built("data set", name, factory, options, data.Dataset)
 
 

@@ -200,7 +200,7 @@ def test_a_column_may_give_the_parts(tmp_path):
         "test": [("a b", "9")] * 2,
     }
     assert "parts as given" in dataset.description
-    again = data.from_texts(table(tmp_path, lines, header="label,text,split"), classes=("10", "9"))
+    again = data.from_texts(table(tmp_path, lines, header="label,text,split"), classes=(10, 9))
     assert again.class_counts.tolist() == [1, 2]
 
 

@@ -224,6 +224,12 @@ def test_a_data_folder_reaches_the_data_sets_that_have_files(tiny_folder, monkey
     assert building.build(config_of("digits"), data_dir=str(tiny_folder)).dataset.name == "digits"
 
 
+@pytest.mark.parametrize("given", ["train,test", ("train,test",), ["train", "test"]])
+def test_the_text_of_a_flag_may_name_several(given):
+    dataset = building.data_set("digits", {"noisy": given, "label_noise": 1.0})
+    assert "100% of the labels of train, test replaced" in dataset.description
+
+
 def test_weights_to_begin_with_are_asked_for_only_at_the_beginning():
     config = config_of("digits")
     config.init_from = "nowhere"

@@ -34,7 +34,7 @@ def from_folder(
     height: int = 32,
     width: int = 32,
     channels: int = 3,
-    classes: Sequence[str] = (),
+    classes: Sequence[str | int] = (),
     validation: float = 0.15,
     test: float = 0.15,
     seed: int = 0,

@@ -62,7 +62,7 @@ def rows_of(path: pathlib.Path, column: str) -> list[Row]:
 
 
 def class_names(
-    labels: Sequence[str], classes: Sequence[str], place: pathlib.Path
+    labels: Sequence[str], classes: Sequence[str | int], place: pathlib.Path
 ) -> tuple[str, ...]:
     """Name the classes in the order of their numbers: sorted, or by value if all are numbers.
 
@@ -78,14 +78,15 @@ def class_names(
         if len(present) < 2:
             raise ValueError(f"{place} has one class, {present[0]!r}, and needs two or more.")
         return tuple(present)
-    if len(set(classes)) < len(classes):
-        raise ValueError(f"classes must be different names, got {', '.join(classes)}.")
-    if unknown := [label for label in present if label not in classes]:
+    names = tuple(map(str, classes))  # a flag's 0,1 are numbers
+    if len(set(names)) < len(names):
+        raise ValueError(f"classes must be different names, got {', '.join(names)}.")
+    if unknown := [label for label in present if label not in names]:
         raise ValueError(
             f"example {list(labels).index(unknown[0])} of {place} has the label {unknown[0]!r},"
-            f" which is none of the classes {', '.join(classes)}."
+            f" which is none of the classes {', '.join(names)}."
         )
-    return tuple(classes)
+    return names
 
 
 def numbered(labels: Sequence[str], names: Sequence[str]) -> np.ndarray:
@@ -131,7 +132,7 @@ def from_texts(
     length: int = 200,
     words: int = 10_000,
     cut: str = "end",
-    classes: Sequence[str] = (),
+    classes: Sequence[str | int] = (),
     validation: float = 0.15,
     test: float = 0.15,
     seed: int = 0,
