@@ -7,12 +7,10 @@ sweeps share.
 
 import dataclasses
 import json
-import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from flax import traverse_util
 
 from calib_jax import train
@@ -25,7 +23,6 @@ from experiments.reports import summary, summary_text
 from experiments.reports.summary import Summary
 from experiments.running import environment
 
-CURVES = ("validation_error", "validation_nll", "validation_ece")
 METRICS = (*summary.CELLS, summary.SQUARED)
 
 
@@ -96,9 +93,11 @@ def compare(
     }
     options: dict[str, Any] = {"num_bins": num_bins, "num_resamples": num_resamples, "say": say}
     options |= {"kind": "folder", "criteria": criteria, "about": about}
+    # The curves of all losses are drawn in one figure.
+    options["epochs"] = summary.epochs_of(run for of in shared.runs.values() for run in of)
     parts = [
         Part(loss, shared.seeds[loss], summary.summarize(runs, baseline=first, **options))
-        for loss, runs in _on_one_axis(shared.runs).items()
+        for loss, runs in shared.runs.items()
     ]
     settings = _settings(shared.configs)
     unknown = [name for name, config in configs.items() if config is None]
@@ -106,32 +105,6 @@ def compare(
     if not settings and not unknown:
         notes = ["The configs differ in nothing."]
     return Comparison(shared.folders, parts, settings, shared.notes + notes, about)
-
-
-def _on_one_axis(runs: Mapping[str, Sequence[summary.Run]]) -> dict[str, list[summary.Run]]:
-    """Interpolate the rows of all runs at the union of their epochs.
-
-    Interpolation is linear, as drawn; before the first and after the last evaluation of a run the
-    values are NaN.
-    """
-    rows = [row for of_loss in runs.values() for run in of_loss for row in run.rows]
-    epochs = sorted({row["epoch"] for row in rows}) or [math.nan]
-    names = [name for name in CURVES if any(name in row for row in rows)]
-
-    def interpolated(run: summary.Run) -> summary.Run:
-        columns: dict[str, Any] = {"epoch": epochs}
-        for name in names:
-            known = [(row["epoch"], row[name]) for row in run.rows if name in row]
-            where, values = np.array(known or [(math.nan, math.nan)], float).T
-            columns[name] = np.interp(epochs, where, values, left=math.nan, right=math.nan)
-        return dataclasses.replace(
-            run,
-            rows=[
-                dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
-            ],
-        )
-
-    return {loss: [*map(interpolated, of_loss)] for loss, of_loss in runs.items()}
 
 
 def _settings(configs: Mapping[str, Mapping[str, dict[str, Any] | None]]) -> list[Setting]:

@@ -27,7 +27,7 @@ intervals, without a p-value over the test examples, and without a reliability d
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -162,6 +162,7 @@ def summarize(
     criteria: Sequence[str] = (calibrate.EXACT,),
     about: Mapping[str, Any] | None = None,
     kind: str = "loss",
+    epochs: Sequence[float] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Summary:
     """Summarise runs in one table.
@@ -174,6 +175,7 @@ def summarize(
       criteria: the criteria of the temperatures, each as in `report.score`.
       about: a description of the runs, for the files.
       kind: what is compared: "loss", or "folder" in place of it.
+      epochs: the epochs of the curves; None uses those of all runs.
       say: called with a line of text before each step that takes seconds.
     """
     losses = list(dict.fromkeys(run.loss for run in runs))
@@ -222,7 +224,7 @@ def summarize(
     )
     clusters = [label_rows(*run.test).num_examples for run in runs if not run.streamed]
     about = {**(about or {}), "clusters": next(filter(None, clusters), None)}
-    tables = (cells, by_phase, temperatures, diagrams, *_curves(runs))
+    tables = (cells, by_phase, temperatures, diagrams, *_curves(runs, epochs))
     return Summary(*tables, baseline, about, streamed, unsettled, kind)
 
 
@@ -404,19 +406,32 @@ def _diagram(evaluations: Sequence[inference.Evaluation], num_bins: int) -> metr
     )
 
 
-def _curves(runs: Sequence[Run]) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
-    """Return validation metrics by loss, and the epochs; shorter curves are padded with NaN."""
-    longest = max((run.rows for run in runs), key=len)
-    epochs = np.array([row["epoch"] for row in longest], float)
-    curves: dict[str, dict[str, list[np.ndarray]]] = {}
+def _curves(
+    runs: Sequence[Run], epochs: Sequence[float] | None
+) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
+    """Return validation metrics by loss, and the epochs; by default those of all runs.
+
+    Between the evaluations of a run, values are interpolated linearly, as drawn; before its first
+    and after its last evaluation they are NaN.
+    """
+    if epochs is None:
+        epochs = epochs_of(runs)
+    curves: dict[str, dict[str, Any]] = {}
     for name in ("error", "nll", "ece"):
-        if longest and f"validation_{name}" in longest[0]:
+        key = f"validation_{name}"
+        if any(key in row for run in runs for row in run.rows):
             of_metric = curves.setdefault(name, {})
             for run in runs:
-                values = [row.get(f"validation_{name}", math.nan) for row in run.rows]
-                values += [math.nan] * (len(epochs) - len(values))
-                of_metric.setdefault(run.loss, []).append(np.array(values, float))
+                known = [(row["epoch"], row[key]) for row in run.rows if key in row]
+                where, values = np.array(known or [(math.nan, math.nan)], float).T
+                values = np.interp(epochs, where, values, left=math.nan, right=math.nan)
+                of_metric.setdefault(run.loss, []).append(values)
     stacked = {
         name: {loss: np.array(of) for loss, of in each.items()} for name, each in curves.items()
     }
-    return stacked, epochs
+    return stacked, np.array(epochs, float)
+
+
+def epochs_of(runs: Iterable[Run]) -> list[float]:
+    """Return the epochs at which any of the runs was evaluated."""
+    return sorted({row["epoch"] for run in runs for row in run.rows})

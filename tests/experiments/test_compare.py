@@ -205,6 +205,11 @@ def test_curves_share_an_axis_though_the_runs_do_not(actual):
     np.testing.assert_allclose(error["shy"], [[0.05, 0.1, 0.2, 0.25, np.nan]])
     assert np.isnan(error["twin"]).all()
     assert set(summarized.curves) == {"error", "nll"}  # nobody logged an ECE
+    # As in a sweep whose first loss has gone on after an evaluation at its first end.
+    epochs = {"prolonged": (1.5, 2, 3, 4), "new": (1.5, 3, 4)}
+    rows = {name: [{"epoch": e, "validation_nll": e} for e in at] for name, at in epochs.items()}
+    curves, _ = summary._curves([summary.Run(*(k, 1, (), ()), of) for k, of in rows.items()], None)
+    assert [of.tolist() for of in curves["nll"].values()] == [[[1.5, 2.0, 3.0, 4.0]]] * 2
 
 
 @pytest.mark.slow
