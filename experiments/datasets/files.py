@@ -40,7 +40,8 @@ def listed(data_dir: str | None) -> str:
 
 def _where(name: str, about: data.About, data_dir: str | None) -> str:
     if not about.has_files:
-        return "needs no files" if data.about(name) else "not recorded"
+        known = "named by its options" if about.licence == "your own" else "needs no files"
+        return known if data.about(name) else "not recorded"
     root, _ = files.root(data_dir)
     forms = []
     for form in files.forms(about):

@@ -146,6 +146,7 @@ def test_the_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path):
         "cifar100": "missing",
         "tiny_imagenet": "downloaded, to be unpacked by --prepare",
         "digits": "needs no files",
+        "own_images": "named by its options",
     }.items():
         row = next(line for line in lines if line.split()[:1] == [name])
         assert re.split(r"\s{2,}", row)[1] == where
