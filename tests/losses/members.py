@@ -34,6 +34,16 @@ CHOICES = {
 }
 # Its labels are images, and those of the laws are not: its test file checks the laws on images.
 OF_IMAGES = {"neighbour_margin"}
+# Terms of these depend on the other examples of the batch.
+COUPLED = {
+    "mmce",
+    "mmce_weighted",
+    "mmce_gra",
+    "soft_ece",
+    *("mdca", "dca", "esd"),
+    "recall_precision",
+    *("lovasz", "soft_iou", "ohem", "bootstrapped"),
+}
 PROGRESS = losses.Progress(steps=7, epochs=2, num_epochs=5)
 
 

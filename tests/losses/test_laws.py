@@ -18,6 +18,7 @@ from tests.options import assert_recorded
 from tests.test_doctests import docstrings_of
 
 from .members import (
+    COUPLED,
     DEFAULTS,
     MEMBERS,
     OF_IMAGES,
@@ -34,17 +35,6 @@ from .members import (
 
 every_member = every(MEMBERS)
 every_objective = every(DEFAULTS)
-
-# Terms of these depend on the other examples of the batch.
-COUPLED = {
-    "mmce",
-    "mmce_weighted",
-    "mmce_gra",
-    "soft_ece",
-    *("mdca", "dca", "esd"),
-    "recall_precision",
-    *("lovasz", "soft_iou", "ohem", "bootstrapped"),
-}
 
 
 def is_coupled(member):
