@@ -157,12 +157,11 @@ class Columns:
 
     def without(self, name: str = "logit_0") -> Unreadable:
         """Make an error that names a missing column, and those of all kinds of files."""
-        path = self.how.path
         form = "label,logit_0,logit_1,... or label,cat,dog,... between commas, tabs or semicolons"
-        if path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
+        if self.how.path.suffix.lower() not in (".csv", ".tsv", ".parquet"):
             name, form = name.replace("logit_0", "logits"), "labels and logits or probabilities"
         return Unreadable(
-            f"{path} has no {name}; it has {listed(self.names) or 'none'}.\n"
+            f"{self.how.path} has no {name}; it has {listed(self.names) or 'none'}.\n"
             f"Give {form}; or confidence,correct; or score,correct."
         )
 
