@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -299,6 +299,19 @@ def shuffled(count: int, *, seed: int = 1) -> np.ndarray:
     order = np.arange(count)
     np.random.RandomState(seed).shuffle(order)
     return order
+
+
+def first(numbers: np.ndarray, training_size: int | None) -> np.ndarray:
+    """Return the first training_size numbers, or all."""
+    if training_size is not None:
+        checks.whole("training_size", training_size)
+        checks.between("training_size", training_size, 1, len(numbers))
+    return numbers[:training_size]
+
+
+def sizes(train: Sized, validation: Sized, test: Sized) -> str:
+    """Format the number of examples of each part."""
+    return f"{len(train):,} to train, {len(validation):,} to validate, {len(test):,} to test"
 
 
 def some_of_each(

@@ -15,9 +15,8 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import About, Dataset, register, shuffled, with_label_noise
+from calib_jax.data.dataset import About, Dataset, first, register, shuffled, with_label_noise
 from calib_jax.data.formats import files
-from calib_jax.data.images.image_sets import first
 
 PARTS = ("train", "validation", "test")
 RECORD = "record.json"

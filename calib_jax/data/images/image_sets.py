@@ -1,7 +1,7 @@
 """Normalisation, subsets and noise of images."""
 
 import functools
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -90,19 +90,6 @@ def checked_labels(
             f" [{lowest}, {lowest + num_classes - 1}]."
         )
     return labels.astype(np.int32)
-
-
-def first(numbers: np.ndarray, training_size: int | None) -> np.ndarray:
-    """Return the first training_size numbers, or all."""
-    if training_size is not None:
-        checks.whole("training_size", training_size)
-        checks.between("training_size", training_size, 1, len(numbers))
-    return numbers[:training_size]
-
-
-def sizes(train: Sized, validation: Sized, test: Sized) -> str:
-    """Format the number of examples of each part."""
-    return f"{len(train):,} to train, {len(validation):,} to validate, {len(test):,} to test"
 
 
 def gaussian_noise(

@@ -17,9 +17,9 @@ from calib_jax.core import checks
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.files import reading
 from calib_jax.core.texts import one_line
-from calib_jax.data.dataset import About, Augment, Dataset
+from calib_jax.data.dataset import About, Augment, Dataset, sizes
 from calib_jax.data.images.image_files import opened
-from calib_jax.data.images.image_sets import IMAGENET, normalized, sizes
+from calib_jax.data.images.image_sets import IMAGENET, normalized
 
 # Ranges of random crops, from Szegedy et al. 2015.
 AREA = (0.08, 1.0)

@@ -7,11 +7,11 @@ import numpy as np
 
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import About, Dataset, register
+from calib_jax.data.dataset import About, Dataset, first, register, sizes
 from calib_jax.data.formats import files
 from calib_jax.data.images import scenes
 from calib_jax.data.images.augmentation import compose, on_pairs, random_flip, random_zoom
-from calib_jax.data.images.image_sets import IMAGENET, first, normalized, sizes
+from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.scenes import ADVICE
 
 CLASSES = (

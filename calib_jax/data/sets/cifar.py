@@ -14,8 +14,10 @@ from calib_jax.data.dataset import (
     Augment,
     Dataset,
     Download,
+    first,
     long_tailed,
     register,
+    sizes,
     split_in_two,
 )
 from calib_jax.data.formats import files, tfds
@@ -235,7 +237,7 @@ def papers_images(
     if test_by is not None:
         test = image_sets.as_if_normalized(test, by=test_by, prepared_by=image_sets.CIFAR10)
     index = split_in_two(name, len(train.labels), validation=validation, seed=seed)
-    training = image_sets.first(index.train, training_size)
+    training = first(index.train, training_size)
     if imbalance is not None:
         kept = long_tailed(train.labels[training], len(class_names), factor=imbalance)
         training = training[kept]
@@ -250,7 +252,7 @@ def papers_images(
         validation=train.source(index.validation),
         test=test.source(),
         description=(
-            f"{about.title}: {image_sets.sizes(training, index.validation, test.labels)}; split by"
+            f"{about.title}: {sizes(training, index.validation, test.labels)}; split by"
             f" the papers' rule with seed {seed}, {order}; {long_tail}{located}. {reference}."
         ),
         prepare=image_sets.prepare_cifar10,

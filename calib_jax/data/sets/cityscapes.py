@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.data.dataset import About, Dataset, register
+from calib_jax.data.dataset import About, Dataset, register, sizes
 from calib_jax.data.formats import files
 from calib_jax.data.images import scenes
-from calib_jax.data.images.image_sets import IMAGENET, normalized, sizes
+from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.scenes import SCALES, Pairs, Scenes
 
 # The classes of the benchmark, by the numbers of the published label maps (`labelIds`).

@@ -6,17 +6,10 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import About, Dataset, Download, register, shuffled
+from calib_jax.data.dataset import About, Dataset, Download, first, register, shuffled, sizes
 from calib_jax.data.formats import files
 from calib_jax.data.images.image_files import decode_all, pixels
-from calib_jax.data.images.image_sets import (
-    IMAGENET,
-    Images,
-    crop_and_flip,
-    first,
-    normalized,
-    sizes,
-)
+from calib_jax.data.images.image_sets import IMAGENET, Images, crop_and_flip, normalized
 
 _SHAPE = (64, 64, 3)
 _LONGEST = 1 << 22  # limit on the bytes of an image
