@@ -18,7 +18,7 @@ from absl import app, flags
 
 from experiments.map import figure, points
 from experiments.map.heads import CONSTANT, LOSSES, NAMES, PREDICTED
-from experiments.map.law import FROZEN, MORE, SETS, TRANSFER, path_of
+from experiments.map.law import FROZEN, MORE, TRANSFER, path_of
 from experiments.map.networks import NETWORKS
 from experiments.map.points import Point, agreement, interval, values_of
 from experiments.map.settings import BASELINE, RECORDS, RESULTS, read, write
@@ -179,10 +179,11 @@ def method(frozen: Mapping[str, Any], records: Mapping[str, Any]) -> str:
         of_sets, differences, dead = [], {}, 0
         for name in frozen:
             values = values_of(records, name, loss, *ALL_SEEDS)
-            base = values_of(records, name, BASELINE)
+            if values is None:
+                continue
             most = 0.9 * (1 - 1 / frozen[name]["classes"])
-            live = base["error"].mean(axis=1) <= most
-            if values is None or not live.any():
+            live = values_of(records, name, BASELINE)["error"].mean(axis=1) <= most
+            if not live.any():
                 continue
             dead += int((values["error"].mean(axis=1)[live] > most).sum())
             columns = {
@@ -286,10 +287,10 @@ def main(_: Any) -> None:
     if _RECORDS.value:
         records = read(KEPT)
         pairs = [*((loss, "") for loss in LOSSES), *MORE, *TRANSFER]
-        for name in SETS:
+        for name in read(FROZEN):
             for loss, variant in pairs:
                 path = path_of(pathlib.Path(_RECORDS.value), name, loss, variant)
-                if name in read(FROZEN) and path.exists():
+                if path.exists():
                     key = " ".join(filter(None, (name, loss, variant)))
                     records[key] = json.loads(path.read_text())
         write(KEPT, records)

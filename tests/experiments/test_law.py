@@ -212,9 +212,10 @@ def test_matched_focal_is_compared_by_root_ce2_of_live_places():
         rest = dict.fromkeys(("nll", "nll_after", "auroc"), column)
         return values(1.0, ce2=column, ce2_after=np.full((6, 3), after).tolist(), **rest)
 
-    frozen = {name: {"classes": 10} for name in report.FIRST}
+    # A set of one's own has no record yet.
+    frozen = {name: {"classes": 10} for name in (*report.FIRST, "mine")}
     records = {}
-    for k, name in enumerate(frozen):
+    for k, name in enumerate(report.FIRST):
         records[f"{name} cross_entropy"] = of(0.04)
         records[f"{name} matched"] = of((0.02 + 0.001 * k) ** 2)
         records[f"{name} focal_3"] = of(0.01)
