@@ -299,7 +299,8 @@ def predict_loss(logits: Any, labels: Any, loss: str, **options: Any) -> LossPre
 
     The prediction assumes that the network would over-fit as much with the loss as it does with
     cross-entropy. The intervals contain the noise of the rows and of the fitted T. They do not
-    contain the error of this assumption.
+    contain the error of this assumption. In 80 to 150 simulations each, of 500 to 2,000 rows,
+    nominal 90 % intervals covered 87 to 93 % for T and the gap, and 76 to 97 % for CE2.
 
     Args:
       logits: held-out logits of a network trained with cross-entropy.
