@@ -29,7 +29,7 @@ from jaxtyping import Integer
 from calib_jax.core import arrays, checks, numerics
 from calib_jax.core.types import Array, Labels, PyTree
 from calib_jax.inference.evaluation import Evaluation, evaluated, on_same_examples, padded_size
-from calib_jax.inference.p_values import Indices
+from calib_jax.inference.p_values import LEAST_UNITS, Indices, p_of_resamples, widened
 from calib_jax.inference.resampling import PER_KEY, Entries, large_entries, multiplicities, prepared
 from calib_jax.metrics import contract
 from calib_jax.metrics.bins import ece, overconfidence, underconfidence
@@ -55,7 +55,7 @@ class Difference(NamedTuple):
       low: lower end of its interval.
       high: upper end of its interval.
       p_value: two-sided, the smallest 1 - level at which the interval excludes 0. NaN differences
-        are dropped; NaN if none is left, or if all examples are in one cluster. For a `biased`
+        are dropped; NaN if none is left, or with fewer than 10 examples or clusters. For a `biased`
         metric (`ece` and every other plug-in calibration error) it does not test calibration,
         because the less sharp of two calibrated models has the larger error.
       samples: resampled differences, with a leading axis of resamples.
@@ -95,7 +95,7 @@ def bootstrap(
       clusters: `[*batch]`, the cluster of each example, such as the image of a pixel or the
         document of a sentence, as integers or strings. Whole clusters are drawn instead of
         examples, so their examples may depend on each other; `by_class` then keeps the number
-        of clusters of every class. Intervals need some 30 clusters or more.
+        of clusters of every class. Intervals need 10 clusters or more.
       max_bytes: approximate memory of the resamples in progress; it does not change the values.
 
     Returns:
@@ -359,11 +359,17 @@ def paired_bootstrap(
     }
 
 
-def paired(metric: AnyMetric, evaluation: Evaluation, a: Any, b: Any, **options: Any) -> Difference:
-    """Compute the `difference` of a metric; one unit, example or cluster, shows no noise."""
-    if evaluation.num_units == 1:
-        b = b[0], jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), b[1])
-    return difference(a, b, error=interpolation_error(metric, evaluation), **options)
+def paired(
+    metric: AnyMetric, evaluation: Evaluation, a: Any, b: Any, *, level: float, method: str
+) -> Difference:
+    """Compute the `difference` of a metric; few examples or clusters do not show its noise."""
+    units = evaluation.num_units
+    if units < LEAST_UNITS:
+        b, units = (b[0], jax.tree.map(lambda leaf: np.full_like(leaf, np.nan), b[1])), LEAST_UNITS
+    how: Any = dict(level=widened(level, units), error=interpolation_error(metric, evaluation))
+    found = difference(a, b, method=method, **how)
+    p_value = jax.tree.map(lambda p: jax.device_put(p_of_resamples(p, units)), found.p_value)
+    return found._replace(p_value=p_value)
 
 
 def interpolation_error(metric: AnyMetric, evaluation: Evaluation) -> float:

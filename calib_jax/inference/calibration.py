@@ -44,7 +44,7 @@ from calib_jax.inference.class_gaps import gaps_of_classes
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
 from calib_jax.inference.gaps import SLACK, hits_in_chunks, memberships, p_of_draws
 from calib_jax.inference.noise_bound import BOUNDED, noise_bound
-from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
+from calib_jax.inference.p_values import Column, Indices, Matrix
 from calib_jax.inference.squared_error import Binned, binned, debiased, debiased_in_clusters
 from calib_jax.metrics.bins import classwise_ece, ece
 from calib_jax.metrics.contract import Predictions, named
@@ -228,7 +228,7 @@ def _survival_of_range(x: float) -> float:
         return 1.0  # to 1e-7, where the alternating series converges slowly
     tails = (math.erfc(k * x / math.sqrt(2)) / 2 for k in range(1, 60))
     total = 8 * sum((-1) ** (k - 1) * k * tail for k, tail in enumerate(tails, 1))
-    return p_values.clipped(total, high=1.0)
+    return float(np.clip(total, 0, 1))
 
 
 @_TESTS.register("spiegelhalter")
@@ -246,7 +246,7 @@ def spiegelhalter(evaluation: Evaluation) -> CalibrationTest:
     confidence, hit = evaluation.top_label()
     slope = 1 - 2 * confidence
     variance = slope**2 * confidence * (1 - confidence)
-    return _normal(slope * (confidence - hit), variance, confidence, evaluation.cluster)
+    return _normal(slope * (confidence - hit), variance, confidence, evaluation)
 
 
 @_TESTS.register("temperature")
@@ -260,7 +260,7 @@ def temperature(evaluation: Evaluation) -> CalibrationTest:
     score, variance, confidence = (
         column.astype(np.float64) for column in evaluation.columns(_temperature_terms)
     )
-    return _normal(score, variance, confidence, evaluation.cluster)
+    return _normal(score, variance, confidence, evaluation)
 
 
 def _temperature_terms(view: Predictions) -> tuple[Array, Array, Array]:
@@ -273,14 +273,12 @@ def _temperature_terms(view: Predictions) -> tuple[Array, Array, Array]:
 
 
 def _normal(
-    scores: Column, variance: Column, confidence: Column, cluster: Clusters | None
+    scores: Column, variance: Column, confidence: Column, evaluation: Evaluation
 ) -> CalibrationTest:
-    if not np.any(variance):
+    if evaluation.few_clusters or not np.any(variance):
         return CalibrationTest(math.nan, math.nan)
-    if cluster is not None:
-        scores = p_values.sums_of(cluster, scores)
-        if len(scores) < p_values.LEAST_UNITS:
-            return CalibrationTest(math.nan, math.nan)
+    if evaluation.cluster is not None:
+        scores = p_values.sums_of(evaluation.cluster, scores)
         variance = np.square(scores)
     deviation = math.sqrt(float(np.sum(variance)))
     z = float(np.sum(scores)) / deviation if deviation else math.nan
@@ -300,31 +298,22 @@ def cox(evaluation: Evaluation) -> CalibrationTest:
     """
     columns, cluster = evaluation.columns(_log_odds), evaluation.cluster
     log_odds, confidence, hit = (column.astype(np.float64) for column in columns)
-    if _hit_variance(confidence) < 1:
+    if _hit_variance(confidence) < 1 or evaluation.few_clusters:
         return CalibrationTest(math.nan, math.nan)
     spread = confidence * (1 - confidence)
     # Centered, so that the two scores are uncorrelated.
     center = np.sum(spread * log_odds) / np.sum(spread)
     slope = log_odds - center
     residual = hit - confidence
-    information = float(np.sum(spread * slope**2))
+    slope /= max(1.0, abs(center))
+    scores = np.stack([residual, residual * slope], axis=1)
+    variance = np.diag([np.sum(spread), np.sum(spread * slope**2)])
     if cluster is not None:
-        return _cox_in_clusters(residual, slope, cluster)
-    statistic = float(np.sum(residual) ** 2 / np.sum(spread))
-    if information <= 1e-9 * float(np.sum(spread)) * max(1.0, center**2):
-        return CalibrationTest(statistic, math.erfc(math.sqrt(statistic / 2)))
-    statistic += float(np.sum(residual * slope) ** 2) / information
-    return CalibrationTest(statistic, math.exp(-statistic / 2))
-
-
-def _cox_in_clusters(residual: Column, slope: Column, cluster: Clusters) -> CalibrationTest:
-    scores = p_values.sums_of(cluster, np.stack([residual, residual * slope], axis=1))
-    if len(scores) < p_values.LEAST_UNITS:
-        return CalibrationTest(math.nan, math.nan)
-    total = np.sum(scores, axis=0)
+        scores = p_values.sums_of(cluster, scores)
+        variance = scores.T @ scores
+    total, rank = np.sum(scores, axis=0), np.linalg.matrix_rank(variance, 1e-9 * np.sum(spread))
     # With equal confidences only one score varies; the pseudo-inverse leaves out the other.
-    inverse, rank = np.linalg.pinv(scores.T @ scores, 1e-9), np.linalg.matrix_rank(scores, 1e-5)
-    statistic = float(total @ inverse @ total)
+    statistic = float(total @ np.linalg.pinv(variance, 1e-9) @ total)
     if rank == 2:
         return CalibrationTest(statistic, math.exp(-statistic / 2))
     return CalibrationTest(statistic, p_values.p_of_z(math.sqrt(statistic)) if rank else math.nan)

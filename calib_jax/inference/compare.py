@@ -41,7 +41,7 @@ from calib_jax.core.types import Array, PyTree
 from calib_jax.inference.bootstrap import INTERVALS, bootstrap, paired
 from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of_two
 from calib_jax.inference.gaps import bins_of, memberships, sums_of_units, with_variance
-from calib_jax.inference.p_values import Column, Matrix, clipped
+from calib_jax.inference.p_values import Column, Matrix
 from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.inference.squared_error import binned_for_pairs, difference_of_errors
 from calib_jax.metrics.bins import adaptive_ece, ece
@@ -52,7 +52,6 @@ BY_SQUARED_ERROR = (
     *("ece", "adaptive_ece", "rms_calibration_error"),
     *("debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"),
 )
-_BY_NOISE = ("ece", "adaptive_ece")
 
 
 class MetricDifference(NamedTuple):
@@ -159,14 +158,15 @@ def compare_metrics(
 
 def _mean(of_runs: Sequence[PyTree]) -> PyTree:
     """Average over runs."""
-    if len(of_runs) == 1:
-        return of_runs[0]
     return jax.tree.map(lambda *leaves: np.mean(np.stack(leaves), axis=0), *of_runs)
 
 
 def _is_bounded(metric: AnyMetric) -> bool:
     """Check whether `compare_ece` bounds the noise of a metric."""
-    return metric.name in _BY_NOISE and dict(metric.options).get("binning", "mass") == "mass"
+    return (
+        metric.name in BY_SQUARED_ERROR[:2]
+        and dict(metric.options).get("binning", "mass") == "mass"
+    )
 
 
 class EceDifference(NamedTuple):
@@ -264,7 +264,8 @@ def _difference_of_eces(runs: Sequence[Excess], cut: int, level: float) -> EceDi
         high_a, high_b = _most(*a), _most(*b)
         low = value - float(np.quantile(high_b - _least(*a, high_b), 1 - tail))
         high = value + float(np.quantile(high_a - _least(*b, high_a), 1 - tail))
-    return EceDifference(value, clipped(low, -1.0, 1.0), clipped(high, -1.0, 1.0), ece_a, ece_b)
+    low, high = np.clip((low, high), -1.0, 1.0).tolist()
+    return EceDifference(value, low, high, ece_a, ece_b)
 
 
 def _noise_of_mean(runs: Sequence[Excess]) -> tuple[Matrix, Column, np.ndarray]:
@@ -393,10 +394,7 @@ def flips(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = None)
     >>> inference.flips(a, b, jnp.array([0, 0, 0]))
     Flips(to_right=1, to_wrong=1, between_wrong=0, same=1)
     """
-    return _flips(on_same_examples("flips", (logits_a, logits_b), labels, weights))
-
-
-def _flips(models: Sequence[Evaluation]) -> Flips:
+    models = on_same_examples("flips", (logits_a, logits_b), labels, weights)
     (class_a, hit_a), (class_b, hit_b) = (model.columns(_predicted) for model in models)
     # Answers without classes are the same if both are right, or both wrong.
     stated = any(values.is_stated(model.logits) for model in models)
@@ -433,20 +431,15 @@ def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = Non
     >>> test.to_right, test.to_wrong, round(test.p_value, 4), round(test.mid_p, 4)
     (11, 3, 0.0574, 0.0352)
     """
-    models = on_same_examples("mcnemar", (logits_a, logits_b), labels, weights)
-    models[0].refuse_clusters("mcnemar", "; use compare_metrics(metrics.error, ...)")
-    discordant = _flips(models)[:2]
-    return McNemar(*discordant, *_p_values(*discordant))
-
-
-def _p_values(to_right: int, to_wrong: int) -> tuple[float, float]:
-    """Compute the exact p-value and the mid-p from both numbers of discordant examples."""
     from scipy.special import bdtr
 
-    total, fewer = to_right + to_wrong, min(to_right, to_wrong)
-    at_most = bdtr(fewer, total, 0.5)
-    less = bdtr(fewer - 1, total, 0.5) if fewer else 0.0
-    return min(1.0, 2 * float(at_most)), min(1.0, float(at_most + less))
+    models = on_same_examples("mcnemar", (logits_a, logits_b), labels, weights)
+    models[0].refuse_clusters("mcnemar", "; use compare_metrics(metrics.error, ...)")
+    discordant = flips(*models)[:2]
+    fewer, total = min(discordant), sum(discordant)
+    at_most = float(bdtr(fewer, total, 0.5))
+    less = float(bdtr(fewer - 1, total, 0.5)) if fewer else 0.0
+    return McNemar(*discordant, min(1.0, 2 * at_most), min(1.0, at_most + less))
 
 
 def _predicted(view: Predictions) -> tuple[Array, Array]:

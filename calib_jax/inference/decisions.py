@@ -52,7 +52,7 @@ from calib_jax.core import checks
 from calib_jax.core.types import Array
 from calib_jax.inference.evaluation import evaluated
 from calib_jax.inference.gaps import host_generator
-from calib_jax.inference.p_values import LEAST_UNITS, flipped, normal_test, sums_of
+from calib_jax.inference.p_values import flipped, normal_test, paired_test
 from calib_jax.metrics.contract import Predictions
 from calib_jax.metrics.selective import check_abstain_cost, decided, matrix_of
 
@@ -149,31 +149,25 @@ def decision_calibration(
     cluster = evaluation.cluster
     matrix = matrix_of(costs, evaluation.logits.shape[-1])
     options = tuple(map(tuple, matrix.tolist())), abstain_cost
-    decision, realized, stated, variance = evaluation.columns(decided, *options)
+    decision, *columns = evaluation.columns(decided, *options)
+    realized, stated, variance = (column.astype(np.float64) for column in columns)
     by_decision = {}
     for each in np.unique(decision[decision < matrix.shape[1]]):  # no abstention
         chosen = decision == each
-        gap = realized[chosen].astype(np.float64) - stated[chosen]
-        of_null = float(np.sum(variance[chosen], dtype=np.float64))
+        gap, of_null = (realized - stated)[chosen], float(np.sum(variance[chosen]))
         # With fewer dear outcomes expected than about one, their mean is far from normal.
         enough = of_null >= np.ptp(matrix[:, each]) ** 2 > 0
-        num = len(gap)
-        units = gap - np.mean(gap)
+        num, difference = len(gap), float(np.mean(gap))
         if cluster is None:
             # The interval needs the spread of this model, the test the spread of a calibrated one.
-            spread = float(np.maximum(of_null, np.sum(np.square(units))))
+            spread = float(np.maximum(of_null, np.sum(np.square(gap - difference))))
+            interval = normal_test(difference, spread / num**2, level)
+            test = normal_test(difference, of_null / num**2, level)
         else:
-            units = sums_of(np.unique(cluster[chosen], return_inverse=True)[1], units)
-            enough_units = len(units) >= LEAST_UNITS
-            spread = of_null = float(np.sum(np.square(units))) if enough_units else np.nan
-        difference = float(np.mean(gap))
-        interval = normal_test(difference, spread / num**2, level)
-        p_value = normal_test(difference, of_null / num**2, level).p_value if enough else np.nan
-        stated_mean, realized_mean = (
-            float(np.mean(part[chosen], dtype=np.float64)) for part in (stated, realized)
-        )
-        costs_of = stated_mean, realized_mean, *interval[:3]
-        by_decision[int(each)] = DecisionCost(num, *costs_of, p_value)
+            interval = test = paired_test(gap, cluster[chosen], level, student=True)
+        p_value = test.p_value if enough else np.nan
+        means = float(np.mean(stated[chosen])), float(np.mean(realized[chosen]))
+        by_decision[int(each)] = DecisionCost(num, *means, *interval[:3], p_value)
     return by_decision
 
 
@@ -257,7 +251,7 @@ def best_threshold(
         shape = np.max(cluster) + 1, len(counts)
         cell = cluster * len(counts) + kind.ravel()
         noise = np.bincount(cell, minlength=np.prod(shape)).reshape(shape) @ noise
-        if len(noise) < LEAST_UNITS:
+        if evaluation.few_clusters:
             return BestThreshold(float(thresholds[best]), np.nan, np.nan, float(mean[best]))
         # Sorted by a projection, so that the draws do not depend on the order of the examples.
         noise = noise[np.argsort(noise @ np.cos(np.arange(len(thresholds))), kind="stable")]

@@ -27,7 +27,7 @@ from jaxtyping import Integer, Shaped
 
 from calib_jax.core import arrays, checks, numerics, values
 from calib_jax.core.types import Array, Batch, Labels, Logits, PyTree, Weights
-from calib_jax.inference.p_values import Column
+from calib_jax.inference.p_values import LEAST_UNITS, Column, effective
 from calib_jax.metrics import contract
 from calib_jax.metrics.contract import AnyMetric, Members, Metrics, Predictions
 
@@ -157,11 +157,16 @@ class Evaluation:
 
     @property
     def num_units(self) -> float:
-        """The number of independent clusters or examples; the effective one of other weights."""
+        """The number of independent clusters or examples, `effective` where they are unequal."""
         if self.clusters is not None:
-            return len(np.unique(self.clusters[self.present]))
-        total = float(np.sum(self.weight))
-        return total if self.counts else total**2 / float(np.sum(np.square(self.weight)))
+            place = np.unique(self.clusters, return_inverse=True)[1]
+            return effective(np.bincount(place, self.weight))
+        return float(np.sum(self.weight)) if self.counts else effective(self.weight)
+
+    @property
+    def few_clusters(self) -> bool:
+        """Whether there are clusters, but too few for a test."""
+        return self.cluster is not None and self.num_units < LEAST_UNITS
 
     @functools.cached_property
     def copies(self) -> Copies:

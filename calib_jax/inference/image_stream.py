@@ -51,7 +51,7 @@ class ImageStream:
     def __init__(self, metrics: AnyMetric | Metrics) -> None:
         self._members = contract.members_of(metrics)
         self.metrics = dict(self._members)
-        self._parts: list[Joint] = []
+        self.reset()
 
     @property
     def stats(self) -> Joint:
@@ -99,7 +99,7 @@ class ImageStream:
 
     def reset(self) -> None:
         """Remove all images, to begin again with the same metrics."""
-        self._parts = []
+        self._parts: list[Joint] = []
 
     def per_image(self) -> dict[str, Any]:
         """Compute every metric of each image, and average over the images where it is defined.
@@ -116,7 +116,7 @@ class ImageStream:
     ) -> dict[str, Estimate]:
         """Compute every pooled metric with a bootstrap interval over images.
 
-        An interval needs some 30 images.
+        An interval needs 10 images.
 
         Args:
           key: PRNG key of the drawn images.

@@ -58,10 +58,8 @@ from calib_jax.inference.bootstrap import INTERVALS, bootstrap, interval
 from calib_jax.inference.class_gaps import gaps_of_classes
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
 from calib_jax.inference.gaps import BinGaps, bins_of, gaps_of, hits_in_chunks, p_of_draws
-from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
+from calib_jax.inference.p_values import LEAST_UNITS, Clusters, Column, Indices, Matrix, widened
 from calib_jax.metrics.contract import AnyMetric, Metrics, one_or_several
-
-_ENTRIES = 2**16  # of draws at a time
 
 
 class NoiseBound(NamedTuple):
@@ -120,9 +118,9 @@ def noise_bound(
         or strings. The draws then flip the signs of the clusters' sums instead of drawing
         outcomes, except in bins of the top label in which a calibrated model has only some hits or
         misses. The p-value is approximate: with 100 clusters the test at 5 % rejected 4 to
-        8 % of true hypotheses in simulations, and up to 10 % for `classwise_ece`. Fewer than some
-        30 clusters give intervals that are often too narrow. The k copies of an example of weight
-        k are in its cluster.
+        8 % of true hypotheses in simulations, and up to 10 % for `classwise_ece`. With 2 to 30
+        clusters of equal and unequal sizes, nominal 90 % intervals covered 94 to 100 %. The k
+        copies of an example of weight k are in its cluster.
 
     Returns:
       A `NoiseBound`; a dictionary by name for several metrics.
@@ -254,21 +252,10 @@ BOUNDED = (*_NORMS, *PATHS)
 
 def _values(norm: _Norm, scale: Column, gaps: Matrix) -> Column:
     """Compute the norm of every draw of the gaps."""
-
-    def values(draws: Matrix) -> Column:
-        size = norm.size(draws)
-        if norm.combine == "max":
-            return np.max(scale * size, axis=-1)
-        return size @ scale if norm.combine == "sum" else np.sqrt(np.square(size) @ scale)
-
-    return _by_chunk(values, gaps)
-
-
-def _by_chunk(function: Callable[[Matrix], Column], draws: Matrix) -> Column:
-    """Apply a function to few draws at a time, to keep the intermediate arrays small."""
-    step = max(1, _ENTRIES // draws.shape[1])
-    parts = [function(draws[start : start + step]) for start in range(0, len(draws), step)]
-    return np.concatenate(parts)
+    size = norm.size(gaps)
+    if norm.combine == "max":
+        return np.max(scale * size, axis=-1)
+    return size @ scale if norm.combine == "sum" else np.sqrt(np.square(size) @ scale)
 
 
 def _excess(norm: _Norm, scale: Column, gaps: BinGaps) -> Column:
@@ -280,10 +267,7 @@ def _excess(norm: _Norm, scale: Column, gaps: BinGaps) -> Column:
     sign = np.sign(gaps.gap)
     slope = norm.size(sign) * sign
 
-    def excess(noise: Matrix) -> Column:
-        return np.where(certain[None], slope * noise, norm.size(noise)) @ scale
-
-    return _by_chunk(excess, gaps.noise)
+    return np.where(certain[None], slope * gaps.noise, norm.size(gaps.noise)) @ scale
 
 
 def _upper_end(norm: _Norm, scale: Column, gaps: BinGaps, value: float, z: float) -> float:
@@ -445,7 +429,8 @@ def estimates(
       method: "valid" as above, with percentiles for all other metrics. Where all resamples have
         the value, it is not certain: an accuracy, a top-k accuracy or an error of 0 or 1 has the
         interval of Clopper and Pearson, with the clusters in place of the examples, as if all
-        examples of a cluster were equal; other metrics have none. "percentile" or "basic" for a
+        examples of a cluster were equal; other metrics have none, and neither have any with fewer
+        than 10 examples or clusters. "percentile" or "basic" for a
         bootstrap interval of every metric, see `interval`.
       num_resamples: see `bootstrap`; also the number of draws of a noise bound, but at least
         2 / (1 - level) are drawn.
@@ -488,10 +473,11 @@ def of_samples(
       binomial, Biometrika 1934.
     """
     kind = "percentile" if method == "valid" else method
-    low, high = interval(samples, level, method=kind, estimate=value)
-    if method != "valid" or not (units == 1 or (_near(value, low) and _near(value, high))):
-        return Estimate(value, low, high, kind)
-    if metric.name not in _SHARES or float(value) not in (0.0, 1.0):
+    if units >= LEAST_UNITS:
+        low, high = interval(samples, widened(level, units), method=kind, estimate=value)
+        if method != "valid" or not (_near(value, low) and _near(value, high)):
+            return Estimate(value, low, high, kind)
+    if method != "valid" or metric.name not in _SHARES or float(value) not in (0.0, 1.0):
         return without_interval(value)
     reach = 1 - ((1 - level) / 2) ** (1 / units)
     ends = (0.0, reach) if float(value) == 0 else (1 - reach, 1.0)

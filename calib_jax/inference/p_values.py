@@ -6,6 +6,13 @@ $S_g$ with draws of the same statistic of $\xi_g S_g$, with independent random s
 p-value is exact if sums of either sign are equally likely, and approximate for some 30 clusters or
 more otherwise. With few clusters it rejects too rarely: the smallest p-value of G clusters is 1 /
 2^(G - 1).
+
+*Few clusters.* Resampled values and sums over clusters vary less than they should, so all other
+intervals and p-values take the quantiles of Student's t. Clusters of unequal size vary as much as
+an `effective` number of equal ones; below `LEAST_UNITS` there is no interval and no p-value. In 600
+simulations each of 10 to 100 effective clusters with a correlation of .3, of equal and of very
+unequal sizes, 90 % intervals of a mean covered 87 to 92 %, where percentiles had covered 82 to 90
+%, and the test at 5 % rejected 3.7 to 7.3 %, where it had rejected 4.7 to 12.3 %.
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer, Shaped
 
+from calib_jax.core import checks
 from calib_jax.core.arrays import as_numbers
 from calib_jax.core.types import Array
 
@@ -30,7 +38,7 @@ Clusters: TypeAlias = Integer[np.ndarray, " _"]  # 0, 1, 2, ..., each of them wi
 
 CLUSTERS_AT_A_TIME = 4096
 
-# A normal p-value of fewer examples or clusters rejects too often: 4 of one sign give p = .046.
+# Fewer examples or clusters show too little of how they vary.
 LEAST_UNITS = 10
 
 
@@ -65,13 +73,46 @@ def normal_test(
     return NormalTest(value, value - half, value + half, p_value)
 
 
-def clipped(value: float, low: float = 0.0, high: float = math.inf) -> float:
-    """Clip a number to [low, high]; NaN stays NaN, which `max(low, nan)` would turn into `low`.
+def effective(sizes: Column | Indices) -> float:
+    r"""Compute how many units of equal size vary as much, $(\sum_g n_g)^2 / \sum_g n_g^2$.
 
-    >>> clipped(-1e-17), clipped(math.nan)
-    (0.0, nan)
+    References:
+      Kish, Survey sampling, 1965.
+
+    >>> effective(np.array([5, 5])), round(effective(np.array([90, 10])), 2)
+    (2.0, 1.22)
     """
-    return value if math.isnan(value) else min(high, max(low, value))
+    return round(float(np.sum(sizes)) ** 2 / float(np.sum(np.square(sizes))), 6)
+
+
+def widened(level: float, units: float) -> float:
+    r"""Return the level of a bootstrap interval that covers `level` with few units.
+
+    Resampled means of n units are nearly normal, and their variance is too small by $(n - 1) / n$.
+    So their share $\Phi(\sqrt{n / (n - 1)}\, t_{n - 1}(\text{tail}))$ is beyond Student's quantile.
+
+    References:
+      Hesterberg, What teachers should know about the bootstrap, The American Statistician 2015.
+
+    >>> round(widened(0.9, 10), 3), round(widened(0.9, 1000), 3)
+    (0.947, 0.9)
+    """
+    from scipy.special import ndtr, stdtrit
+
+    checks.level(level)
+    return 2 * float(ndtr(math.sqrt(units / (units - 1)) * stdtrit(units - 1, (1 + level) / 2))) - 1
+
+
+def p_of_resamples(p_value: Any, units: float) -> np.ndarray:
+    """Convert a p-value of resamples to 1 minus the level whose `widened` interval excludes 0.
+
+    >>> round(float(p_of_resamples(1 - widened(0.9, 10), 10)), 3)
+    0.1
+    """
+    from scipy.special import ndtri, stdtr
+
+    quantile = ndtri(np.asarray(p_value) / 2) * math.sqrt((units - 1) / units)
+    return np.asarray(2 * stdtr(units - 1, quantile), np.float32)
 
 
 def p_of_z(value: float, deviation: float = 1.0) -> float:
@@ -94,13 +135,12 @@ def paired_test(
     `student` the distribution is Student's t in place of the normal.
     """
     num_rows, value = len(differences), float(np.mean(differences))
-    residuals = differences - value
-    place = None if cluster is None else np.unique(cluster, return_inverse=True)[1]
-    sums = residuals if place is None else np.bincount(place, residuals)
-    if len(sums) < LEAST_UNITS:
+    place = np.arange(num_rows) if cluster is None else np.unique(cluster, return_inverse=True)[1]
+    units, sums = effective(np.bincount(place)), np.bincount(place, differences - value)
+    if units < LEAST_UNITS:
         return NormalTest(value, math.nan, math.nan, math.nan)
-    variance = float(np.sum(np.square(sums))) * len(sums) / (len(sums) - 1) / num_rows**2
-    return normal_test(value, variance, level, len(sums) - 1 if student else math.inf)
+    variance = float(np.sum(np.square(sums))) * units / (units - 1) / num_rows**2
+    return normal_test(value, variance, level, units - 1 if student else math.inf)
 
 
 def holm(p_values: Any) -> Float[np.ndarray, "*shape"]:

@@ -72,7 +72,14 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.inference.evaluation import Evaluation, evaluated, runs_of_two
 from calib_jax.inference.gaps import memberships, sums_of_units
-from calib_jax.inference.p_values import LEAST_UNITS, Column, Indices, Matrix, normal_test
+from calib_jax.inference.p_values import (
+    LEAST_UNITS,
+    Column,
+    Indices,
+    Matrix,
+    effective,
+    normal_test,
+)
 from calib_jax.metrics.bins import ece
 
 
@@ -157,16 +164,9 @@ def interval_of(models: Models, level: float) -> SquaredError:
     null_deviation, step = math.sqrt(degenerate), math.sqrt(linear)
     z_one, z_two = (NormalDist().inv_cdf(at) for at in (level, (1 + level) / 2))
     positive = max(0.0, value)
-    if positive < z_one * null_deviation:
-        low = 0.0
-    elif positive >= 2 * z_two * step:
-        low = positive - z_two * step
-    elif positive >= 2 * z_one * step:
-        low = positive / 2
-    else:
-        low = max(0.0, positive - z_one * step)
     below, above = wilson_reach(models, z_two)
-    low = min(low, max(0.0, positive - below))
+    low = max(positive - z_two * step, min(positive / 2, positive - z_one * step))
+    low = max(0.0, min(low, positive - below)) if positive >= z_one * null_deviation else 0.0
     # The second term is exact for a single bin, and small beside the first for many.
     high = positive + max(z_two * step + (1 + z_two**2) * largest, above + largest)
     high = min(1.0, high)
@@ -312,10 +312,10 @@ Models: TypeAlias = Sequence[tuple[float, Binned]]  # with the factors of their 
 class Moments(NamedTuple):
     """A weighted sum of debiased squared errors, with variances of the sum.
 
-    All variances are NaN with fewer clusters than `LEAST_UNITS`.
+    All variances are NaN with fewer examples or clusters than `LEAST_UNITS`.
 
     Attributes:
-      units: the number of independent examples, or of clusters.
+      units: the number of independent examples, or the effective number of clusters.
       value: the sum.
       linear: the variance of the sum if an error is not 0.
       degenerate: the variance of the sum if all errors are 0, at least as for calibrated models.
@@ -325,7 +325,7 @@ class Moments(NamedTuple):
         summed over models, as if their noise were the same.
     """
 
-    units: int
+    units: float
     value: float
     linear: float
     degenerate: float
@@ -408,12 +408,12 @@ def pair_factors(counts: Matrix) -> Column:
 def moments(models: Models) -> Moments:
     """Compute the weighted sum of the errors of models on the same examples, and its variances."""
     value = sum(factor * bins.value for factor, bins in models)
-    if math.isnan(value):
-        return Moments(0, *6 * (math.nan,))
     bins = models[0][1]
-    if bins.in_clusters is None:
-        return Moments(len(bins.residual), value, *_of_rows(models))
-    return Moments(len(bins.in_clusters[0]), value, *_of_clusters(models))
+    sizes = np.ones(len(bins.residual)) if bins.in_clusters is None else bins.in_clusters[1]
+    units = effective(np.sum(sizes.reshape(len(sizes), -1), axis=1))
+    if math.isnan(value) or units < LEAST_UNITS:
+        return Moments(0, value, *5 * (math.nan,))
+    return Moments(units, value, *(_of_clusters if bins.in_clusters else _of_rows)(models))
 
 
 def _of_rows(models: Models) -> tuple[float, ...]:
@@ -520,8 +520,6 @@ def _of_clusters(models: Models) -> tuple[float, ...]:
         columns.append(sums)
         factors.append(factor * pairs)
         largest += abs(factor) * float(np.max(pairs * squares))
-    if len(columns[0]) < LEAST_UNITS:
-        return (math.nan,) * 5
     u = functools.reduce(np.add, linear)
     stacked, of_columns = np.concatenate(columns, axis=1), np.concatenate(factors)
     degenerate = max(0.0, float(2 * of_columns @ np.square(stacked.T @ stacked) @ of_columns))

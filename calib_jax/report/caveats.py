@@ -21,7 +21,6 @@ GIVEN, OTHER = "as given", "other"  # the default names of the predictions
 SQUARED_ERROR = "squared_calibration_error"  # the metric of the rows with the valid test
 NOISE_BOUND, NO_INTERVAL = "noise bound", "none"  # kinds of intervals
 STAR = 0.05
-ENOUGH_CLUSTERS = 30
 ENOUGH_EXAMPLES = 10
 _MOST_LISTED = 5
 # End the names of metrics of two classes that read the probability of a class as a confidence.
@@ -37,7 +36,7 @@ RISKS = ("error", "accuracy")
 _LETTERS = 30  # of a name in a table
 
 # Sentences about metrics by name, see `note`.
-CONSTANT = "No interval of {}: all resamples have the same value."
+CONSTANT = "No interval of {}: all resamples have the same value, or too few examples or clusters."
 BOOTSTRAPPED = "Bootstrap intervals of {}: noise raises the values, so they can exclude the truth."
 WITHOUT_INTERVAL = "No interval of the difference of {}: no valid one is known."
 WITHOUT_P = "No p-value for {}: noise raises these errors, by more for the less sharp model."
@@ -170,14 +169,15 @@ def warnings(report: Report) -> list[str]:
     """List what is special about these numbers: what was changed, and what does not hold."""
     parts = [*report.classes, *report.groups]
     clusters = {"all examples": report.settings["clusters"]} | {e.part: e.clusters for e in parts}
-    values: list[Row] = [*report.rows, *parts]
-    triples = [(e.value, e.low, e.high) for e in (*values, *report.changes)]
+    changes = [each for each in report.changes if each.interval != NO_INTERVAL]
+    alone = [each for each in (*report.rows, *parts) if each.floor is None] + changes
+    triples = [(e.value, e.low, e.high) for e in (*report.rows, *parts, *report.changes)]
     return [
         *unsettled(report.unsettled),
         *report.notes,
-        *fewer(clusters, ENOUGH_CLUSTERS, "clusters ({}): such intervals are often too narrow."),
+        *fewer(clusters, 30, "clusters ({}): intervals and p-values are approximate."),
         *texts.reasons(triples),
-        *note(CONSTANT, (e.metric for e in values if is_alone(e) and e.floor is None)),
+        *note(CONSTANT, filter(None, (e.metric * is_alone(e) for e in alone))),
         *[_NAN] * any(math.isnan(value) for value, _, _ in triples),
     ]
 

@@ -174,7 +174,7 @@ def score(
         group. Columns of floats have no groups.
       clusters: `[n]` integers or strings, such as the image of a pixel or the document of a
         sentence. Whole clusters are resampled, and put into one fold by `cross_fit`, so examples
-        of one cluster may depend on each other. Intervals need some 30 clusters or more.
+        of one cluster may depend on each other. Intervals need 10 clusters or more.
       calibrate: a calibrator's name; metrics are reported before and after calibration.
       fit_on: held-out logits, labels and optionally weights of the same model, to fit the
         calibrator on. The calibrator is never fitted on the examples that are scored. A mapping

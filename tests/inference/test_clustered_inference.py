@@ -283,29 +283,32 @@ def test_a_bin_without_a_rare_outcome_is_not_miscalibrated():
 
 
 def test_few_clusters():
-    """With one cluster nothing is known; below ten, no normal p-value is given."""
+    """With one cluster nothing is known; few clusters, also one large one, show too little."""
     logits, labels, cluster = data()
+    one = inference.Evaluation(logits, labels, clusters=cluster)
+    share = stats.norm.cdf(np.sqrt(12 / 11) * stats.t(11).ppf(0.05))
+    samples, found = (
+        f(metrics.nll, one, key=KEY) for f in (inference.bootstrap, inference.estimates)
+    )
+    np.testing.assert_allclose(found[1:3], np.quantile(samples, (share, 1 - share)), rtol=1e-5)
     one = np.zeros(60, int)
     bound = inference.noise_bound(FIVE["ece"], logits, labels, key=KEY, clusters=one)
     assert (bound.low, bound.p_value) == (0, 1)
-    for compare in (inference.compare_metrics, inference.paired_bootstrap):
-        change = compare(metrics.nll, logits, 2 * logits, labels, key=KEY, clusters=one)
-        assert np.isnan([change.low, change.high, change.p_value]).all()
-    for seed in (1, 3, 9):  # resampled values differ from the value by rounding
-        given = inference.Evaluation(*data(seed=seed)[:2], clusters=one)
-        assert inference.estimates(metrics.signed_gap, given, key=KEY).interval == "none"
     assert np.isnan(inference.debiased_squared_error(logits, labels, clusters=one)).all()
     assert np.isnan(run("squared_error", logits, labels, clusters=one)).all()
-    nine = np.minimum(cluster, 8)
-    for name in ("spiegelhalter", "temperature", "cox"):
-        assert np.isnan(run(name, logits, labels, clusters=nine).p_value)
-    threshold = inference.best_threshold(logits, labels, key=KEY, abstain_cost=0.4, clusters=nine)
-    assert np.isnan(threshold[1:3]).all()
-    assert threshold.threshold > 0
-    change = inference.compare_calibration(logits, 2 * logits, labels, clusters=nine)
-    assert np.isfinite(change.value)
-    assert np.isnan(change[1:4]).all()
-    assert np.isnan([change.error_a.low, change.error_a.high, change.error_a.root_low]).all()
+    for few in (np.minimum(cluster, 8), np.where(np.arange(60) < 30, 0, cluster)):
+        one, two = (inference.Evaluation(z, labels, clusters=few) for z in (logits, 2 * logits))
+        parts = [run(name, one).p_value for name in ("spiegelhalter", "temperature", "cox")]
+        threshold = inference.best_threshold(one, key=KEY, abstain_cost=0.4)
+        parts += [threshold[1:3], *(d[4:] for d in inference.decision_calibration(one).values())]
+        change = inference.compare_calibration(one, two)
+        parts += [change[1:4], change.error_a[1:3], inference.ranks({"a": one, "b": two})[0][2:4]]
+        for compare in (inference.compare_metrics, inference.paired_bootstrap):
+            found = compare(metrics.nll, one, two, key=KEY)
+            parts += [found[1:3], found.p_value]
+        parts.append(inference.estimates(metrics.nll, one, key=KEY)[1:3])
+        assert all(np.isnan(part).all() for part in parts)
+        assert np.isfinite([threshold.threshold, change.value, found.value]).all()
 
 
 def correlated(random, num_classes, sharpness, correlation, num_clusters=100, size=10):
