@@ -526,6 +526,8 @@ def apply_by_group(params: ByGroupParams, logits: Any, groups: Any) -> Logits:
     """
     logits = contract.logits_for("temperature", logits, None)
     names = _named_groups(groups, logits.shape[:-1])
+    if (names.dtype.kind == "U") != (params.names.dtype.kind == "U"):
+        raise TypeError(f"groups are {names.dtype}, in the fit {params.names.dtype}: convert them.")
     place = np.minimum(np.searchsorted(params.names, names), len(params.names) - 1)
     known = params.names[place] == names
     each = jnp.where(known, params.temperature[place], params.common)

@@ -120,6 +120,8 @@ def test_one_group_or_an_unknown_one_has_the_common_temperature():
     assert float(params.spread) == 0
     answer = temperature.apply_by_group(params, logits[:2], ["new", "zebra"])
     np.testing.assert_allclose(answer, logits[:2] / common, rtol=1e-5)
+    with pytest.raises(TypeError, match="groups are int64, in the fit <U4"):
+        temperature.apply_by_group(params, logits[:2], [0, 1])
 
 
 def test_a_group_without_an_optimum_stays_finite():
