@@ -327,9 +327,7 @@ class ConfidentSet(NamedTuple):
 def _confident(predictions: Predictions, *, threshold: float = 0.99) -> Columns:
     checks.between("threshold", threshold, 0, 1)
     confidence = predictions.confidence
-    # Propagate NaN confidences, which the comparison would count as below.
-    confident = (confidence >= threshold).astype(confidence.dtype) + 0 * confidence
-    confident = predictions.if_valid(confident)
+    confident = predictions.if_valid((confidence >= threshold).astype(confidence.dtype))
     return Columns({"confident": confident, "hit": confident * predictions.hit})
 
 
