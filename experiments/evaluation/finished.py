@@ -52,7 +52,7 @@ class Shared:
 
     Attributes:
       folders: the given paths, by short and unique names; the first is the baseline.
-      seeds: the shared seeds by loss.
+      seeds: the seeds of the compared runs by loss, where they are known.
       runs: the runs by loss and folder; in each run the folder's name replaces the loss.
       configs: the configs of the first seed, by loss and folder; None if unknown.
       notes: sentences about the runs that are not compared.
@@ -94,6 +94,9 @@ def read(given: Sequence[str]) -> Shared:
         named = [f"{name} {', '.join(sorted(of)) or 'unknown'}" for name, of in checkpoints.items()]
         notes.append(f"Checkpoints: {'; '.join(named)}.")
     given_of = {name: folder.given for name, folder in folders.items()}
+    seeds_of = {  # single runs may have different seeds
+        loss: sorted({run.seed for run in of} - {UNKNOWN_SEED}) for loss, of in runs.items()
+    }
     return Shared(given_of, seeds_of, runs, configs, notes)
 
 
@@ -160,7 +163,7 @@ def _folder(given: str) -> Folder:
             f"{given} has no sweep.json, because its sweep is not complete: resume it by python -m"
             f" experiments.sweep --workdir={given} with the options of its start."
         )
-    runs = training.there(path) or _of_loss(path) or {0: path}
+    runs = training.there(path) or _of_loss(path) or {UNKNOWN_SEED: path}
     for run in runs.values():
         if (run / "report" / streamed_scores.VALUES).is_file():
             continue
@@ -237,7 +240,8 @@ def _run(name: str, seed: int, path: pathlib.Path) -> summary.Run:
             f"{path} was trained further after its evaluation at step {stale.trained:,}: evaluate"
             f" it again by python -m experiments.evaluate --workdir={path}."
         )
-    return read_run(name, seed, path, _config(path))
+    config = _config(path)
+    return read_run(name, (config or {}).get("seed", seed), path, config)
 
 
 def read_run(

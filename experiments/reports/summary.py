@@ -39,6 +39,7 @@ from calib_jax.report.score import chosen_metrics
 from experiments.evaluation.scoring import label_rows
 from experiments.evaluation.streamed_scores import Scores
 from experiments.reports.seed_intervals import SeedInterval, of_bounds, of_samples
+from experiments.running import cli
 
 CELLS = ("error", "nll", "ece", "adaptive_ece", "classwise_ece", "brier")
 SQUARED = "squared_calibration_error"
@@ -184,7 +185,7 @@ def summarize(
     for run in runs:
         if run.streamed:
             name = f"{run.loss} seed {run.seed}"
-            run.streamed.check_table(name, list(by_phase.values()), num_bins)
+            cli.refusing(run.streamed.check_table, name, list(by_phase.values()), num_bins)
     temperatures: dict[str, dict[str, list[float]]] = {phase: {} for phase in by_phase}
     unsettled: dict[tuple[str, str], str] = {}
     diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in (BEFORE, *by_phase)}

@@ -9,8 +9,9 @@ import scipy.optimize
 import scipy.stats
 
 from calib_jax.report import render
-from experiments.evaluation import evaluation_record, finished
+from experiments.evaluation import evaluation_record, finished, streamed_scores
 from experiments.reports import comparison, summary
+from experiments.running import cli
 from tests.experiments.processes import finish
 
 # As in test_summary.py, which shares compiled programs.
@@ -287,6 +288,11 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
     )
     sweep = leave_sweep(tmp_path / "sweep", 1, {"focal": [1]})
     refused(sweep, "sweep is a sweep and .*first a run: .*sweep/runs/LOSS/SEED")
+    streamed = leave(tmp_path / "streamed", 7)
+    scores = streamed_scores.Scores(EXAMPLES, CLASSES, {}, {}, {}, [], BINS + 1)
+    scores.save(streamed / "report")
+    with pytest.raises(cli.Refused, match=r"streamed seed 7 has streamed values with 11 bins"):
+        compared(first, streamed)
 
 
 def test_from_two_folders_to_tables_and_pictures(folders, actual, tmp_path):
@@ -303,6 +309,7 @@ def test_from_two_folders_to_tables_and_pictures(folders, actual, tmp_path):
         assert (out / f"{name}.png").stat().st_size > 1000
     whole = json.loads((out / "compare.json").read_text())
     assert whole["folders"] == {"first": str(first), "shy": str(shy)}
+    assert whole["seeds"] == {finished.ALONE: [1, 2]}
     (same,) = (
         r
         for r in whole["metrics"]
