@@ -80,12 +80,12 @@ def remark(rows: Sequence[Row], name: str, step: int, num_examples: int = 0) -> 
 
     Args:
       rows: the rows of the log.
-      name: the name of the checkpoint; only best_NAME has a remark, except best_error.
+      name: the name of the checkpoint; only best_NAME with a larger error has a remark.
       step: the step of the checkpoint.
       num_examples: the number of validation examples; 0 if it is unknown.
     """
     lowest, error = _lowest(rows), _error_at(rows, step)
-    if not name.startswith("best_") or name == "best_error" or lowest is None or error is None:
+    if not name.startswith("best_") or lowest is None or error is None or error <= lowest[_ERROR]:
         return ""
     epoch = next(row["epoch"] for row in rows if row["step"] == step)
     text = f"{name} is of epoch {epoch:g}, with a validation error of {error:.4f}; the best error"
