@@ -68,8 +68,7 @@ def test_a_checkpoint_that_is_asked_for_has_its_error_beside():
     assert "error of 0.1150" in within
     assert within.endswith("within noise.")
     assert "best_error" in best_checkpoints.remark(AT_CHANCE_FIRST, "best_nll", 10, COUNT)
-    names = (("latest", 40), ("40", 40), ("best_error", 30), ("best_nll", 30), ("best_ece", 77))
-    for name, step in names:
+    for name, step in (("latest", 40), ("best_error", 30), ("best_nll", 30), ("best_ece", 77)):
         assert best_checkpoints.remark(AT_CHANCE_FIRST, name, step, COUNT) == ""
     unknown = best_checkpoints.remark(AT_CHANCE_FIRST, "best_ece", 10)
     assert re.search("0.9000; .* 0.1000 of epoch 3[.]$", unknown)
