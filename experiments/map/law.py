@@ -176,6 +176,10 @@ def main() -> None:
         freeze(out, sets, data)
         return
     frozen = {} if step == "baseline" else read(FROZEN)
+    if step != "baseline" and not frozen.keys() & set(sets):
+        raise cli.Refused(
+            f"{', '.join(sets)}: no predictions are frozen; --step=freeze comes first."
+        )
     wanted = {
         "baseline": [("cross_entropy", "")],
         "losses": [(loss, "") for loss in flags.FLAGS.losses],

@@ -287,8 +287,11 @@ def test_the_map_trains_what_has_no_record(tmp_path, monkeypatch):
     assert set(record["predicted"]) == set(heads.PREDICTED) - {"cross_entropy", "dual_focal"}
     output = finish("map.run", *flags, "--texts=digits", code=2)
     assert "--texts must be among banking77, clinc150, newsgroups, got digits." in output
-    output = finish("map.law", f"--data={tmp_path}", f"--out={tmp_path}", code=2)
+    of_law = ("map.law", f"--data={tmp_path}", f"--out={tmp_path}")
+    output = finish(*of_law, code=2)
     assert "has no sst2.npz or another of --sets: experiments.map.law_data writes them" in output
+    np.savez(tmp_path / "mine.npz")
+    assert "mine: no predictions are frozen" in finish(*of_law, "--sets=mine", code=2)
 
 
 def test_the_first_images_of_tiny_imagenet_hold_all_classes(tmp_path):
