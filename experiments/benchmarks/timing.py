@@ -101,7 +101,9 @@ def report(rows: Sequence[Row]) -> None:
     if OUT.value:
         content = {"provenance": environment.published(), "rows": list(rows)}
         text = json.dumps(content, indent=1) + "\n"
-        cli.refusing(pathlib.Path(OUT.value).write_text, text, encoding="utf-8")
+        path = pathlib.Path(OUT.value)
+        cli.refusing(path.parent.mkdir, parents=True, exist_ok=True)
+        cli.refusing(path.write_text, text, encoding="utf-8")
 
 
 def _cell(value: Any) -> str:

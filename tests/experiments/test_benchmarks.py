@@ -136,7 +136,7 @@ COMMANDS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_prints_its_rows_and_writes_them(name, tmp_path):
-    out = tmp_path / "rows.json"
+    out = tmp_path / "results" / "rows.json"
     given = (*COMMANDS[name], "--rounds=1", f"--json={out}")
     output = processes.finish(f"benchmarks.{name}", *given)
     content = json.loads(out.read_text())
