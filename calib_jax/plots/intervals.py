@@ -78,9 +78,8 @@ def intervals(
                 point.set_markerfacecolor("white")
                 beside = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
                 axes.annotate(texts.MARK, (value, row), **beside)
-        axes.set_xlabel(labels[metric] or "value")
         axes.set(yticks=range(len(methods)), yticklabels=names)
-        axes.set(ylim=(len(methods) - 0.4, -0.6))
+        axes.set(ylim=(len(methods) - 0.4, -0.6), xlabel=labels[metric] or "value")
         axes.margins(x=0.08)
         axes.locator_params(axis="x", nbins=max(int(1.3 * width / columns), 3))
         axes.tick_params(axis="y", length=0)
