@@ -308,15 +308,16 @@ def _built(
     return imports.of_kind(kind, name, factory(**options), expected)
 
 
-# Metrics that `patience_for` may name without an entry in `best`, because smaller is better.
-SMALLER_IS_BETTER = ("augrc", "aurc", "brier", "refinement_brier", "refinement_nll")
+# The directions of metrics that `patience_for` may name without an entry in `best`.
+DIRECTIONS = dict.fromkeys(("augrc", "aurc", "brier", "refinement_brier", "refinement_nll"), "min")
+DIRECTIONS["accuracy"] = "max"
 
 
 def best_of(config: ConfigDict) -> dict[str, str]:
     """Return the metrics whose best checkpoint is kept, including `patience_for`."""
-    best = dict(config.best)
-    if config.patience_for in SMALLER_IS_BETTER:
-        best.setdefault(config.patience_for, "min")
+    best, watched = dict(config.best), config.patience_for
+    if watched in DIRECTIONS:
+        best.setdefault(watched, DIRECTIONS[watched])
     return best
 
 

@@ -230,6 +230,13 @@ def test_the_text_of_a_flag_may_name_several(given):
     assert "100% of the labels of train, test replaced" in dataset.description
 
 
+@pytest.mark.parametrize(("watched", "direction"), [("accuracy", "max"), ("brier", "min")])
+def test_patience_may_watch_a_metric_whose_direction_is_known(watched, direction):
+    config = config_of("digits")
+    config.patience, config.patience_for = 3, watched
+    assert building.build(config).plan.best == {**config.best, watched: direction}
+
+
 def test_weights_to_begin_with_are_asked_for_only_at_the_beginning():
     config = config_of("digits")
     config.init_from = "nowhere"
