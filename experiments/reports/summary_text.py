@@ -151,10 +151,10 @@ def _with_interval(cell: Cell) -> str:
 def short_number(number: float) -> str:
     """Format a number without the zero before the decimal point.
 
-    >>> short_number(0.5), short_number(-0.5), short_number(10.25)
-    ('.500', '-.500', '10.250')
+    >>> short_number(0.5), short_number(-1e-9), short_number(10.25)
+    ('.500', '.000', '10.250')
     """
-    text = f"{number:.3f}"
+    text = f"{number:z.3f}"
     return text.replace("0.", ".", 1) if abs(number) < 1 else text
 
 
