@@ -475,7 +475,7 @@ def of_samples(
     kind = "percentile" if method == "valid" else method
     if units >= LEAST_UNITS:
         low, high = interval(samples, widened(level, units), method=kind, estimate=value)
-        if method != "valid" or not (_near(value, low) and _near(value, high)):
+        if method != "valid" or not _equal(low, high):
             return Estimate(value, low, high, kind)
     if method != "valid" or metric.name not in _SHARES or float(value) not in (0.0, 1.0):
         return without_interval(value)
@@ -491,7 +491,7 @@ def without_interval(value: PyTree) -> Estimate:
     return Estimate(value, nothing, nothing, "none")
 
 
-def _near(value: PyTree, end: PyTree) -> bool:
-    """Check whether an end of an interval is the value, up to rounding."""
-    pairs = zip(jax.tree.leaves(value), jax.tree.leaves(end), strict=True)
-    return all(np.all(np.isclose(e, v, 1e-6, 0) & np.isfinite(v)) for v, e in pairs)
+def _equal(low: PyTree, high: PyTree) -> bool:
+    """Check whether the ends of an interval are equal, up to the rounding of sums near 1."""
+    pairs = zip(jax.tree.leaves(low), jax.tree.leaves(high), strict=True)
+    return all(np.all(np.isclose(a, b, 1e-6, 1e-6) & np.isfinite(b)) for a, b in pairs)

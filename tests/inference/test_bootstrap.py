@@ -245,16 +245,17 @@ def test_infinite_samples_are_the_ends_of_the_interval():
 def test_resamples_of_one_value_are_no_interval():
     key = jax.random.key(0)
     logits, labels = np.float32(np.tile([2, 0], (50, 1))), np.zeros(50, int)
-    several = {"brier": metrics.brier, "nll": metrics.nll, "recall": metrics.per_class_recall}
+    names = ("brier", "nll", "signed_gap", "mean_confidence", "per_class_recall")
+    several = {name: metrics.named(name) for name in names}
     few = {"num_resamples": 50, "key": key}
     estimates = inference.estimates(several, logits, labels, **few)
-    for estimate in (estimates["brier"], estimates["nll"]):
+    for estimate in map(estimates.get, names[:4]):  # gaps of sums near 1 are rounded
         assert estimate.interval == "none"
         assert np.isnan([estimate.low, estimate.high]).all()
     estimate = inference.estimates(metrics.accuracy, logits, labels, method="percentile", **few)
     assert estimate[1:4] == (1, 1, "percentile")
     logits[35:], labels[25:] = [0, 2], 1  # class 0 is always recalled, class 1 is not
-    recall = inference.estimates(several, logits, labels, **few)["recall"]
+    recall = inference.estimates(several, logits, labels, **few)["per_class_recall"]
     assert recall.interval == "percentile"
     assert recall.low[0] == recall.high[0] == 1
     assert recall.low[1] < 0.6 < recall.high[1]
