@@ -294,7 +294,6 @@ def test_few_clusters():
     one = np.zeros(60, int)
     bound = inference.noise_bound(FIVE["ece"], logits, labels, key=KEY, clusters=one)
     assert (bound.low, bound.p_value) == (0, 1)
-    assert np.isnan(inference.debiased_squared_error(logits, labels, clusters=one)).all()
     assert np.isnan(run("squared_error", logits, labels, clusters=one)).all()
     for few in (np.minimum(cluster, 8), np.where(np.arange(60) < 30, 0, cluster)):
         one, two = (inference.Evaluation(z, labels, clusters=few) for z in (logits, 2 * logits))
