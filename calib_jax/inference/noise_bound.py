@@ -266,8 +266,7 @@ def _excess(norm: _Norm, scale: Column, gaps: BinGaps) -> Column:
     # The size of a certain gap changes linearly, with the slope -1, 0 or 1.
     sign = np.sign(gaps.gap)
     slope = norm.size(sign) * sign
-
-    return np.where(certain[None], slope * gaps.noise, norm.size(gaps.noise)) @ scale
+    return gaps.noise @ (certain * slope * scale) + norm.size(gaps.noise) @ (~certain * scale)
 
 
 def _upper_end(norm: _Norm, scale: Column, gaps: BinGaps, value: float, z: float) -> float:
