@@ -65,8 +65,11 @@ def fit(
       Berta, Holzmüller, Jordan and Bach 2025, Structured matrix scaling for multi-class
       calibration.
     """
-    penalties = dict(diagonal_penalty=diagonal_penalty, off_diagonal_penalty=off_diagonal_penalty)
-    penalties |= dict(intercept_penalty=intercept_penalty)
+    penalties = dict(
+        diagonal_penalty=diagonal_penalty,
+        off_diagonal_penalty=off_diagonal_penalty,
+        intercept_penalty=intercept_penalty,
+    )
     return _FORM.fit((logits, labels, weights), penalties, max_iterations)
 
 

@@ -529,8 +529,7 @@ def apply_by_group(params: ByGroupParams, logits: Any, groups: Any) -> Logits:
     if (names.dtype.kind == "U") != (params.names.dtype.kind == "U"):
         raise TypeError(f"groups are {names.dtype}, in the fit {params.names.dtype}: convert them.")
     place = np.minimum(np.searchsorted(params.names, names), len(params.names) - 1)
-    known = params.names[place] == names
-    each = jnp.where(known, params.temperature[place], params.common)
+    each = jnp.where(params.names[place] == names, params.temperature[place], params.common)
     return scaled(logits, each[..., None])
 
 

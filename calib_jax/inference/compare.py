@@ -163,10 +163,8 @@ def _mean(of_runs: Sequence[PyTree]) -> PyTree:
 
 def _is_bounded(metric: AnyMetric) -> bool:
     """Check whether `compare_ece` bounds the noise of a metric."""
-    return (
-        metric.name in BY_SQUARED_ERROR[:2]
-        and dict(metric.options).get("binning", "mass") == "mass"
-    )
+    binning = dict(metric.options).get("binning", "mass")
+    return binning == "mass" and metric.name in ("ece", "adaptive_ece")
 
 
 class EceDifference(NamedTuple):
