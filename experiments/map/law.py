@@ -100,6 +100,7 @@ def freeze(out: pathlib.Path, sets: list[str], data: pathlib.Path) -> None:
     for name in sets:
         stored = out / f"{name}-cross_entropy.npz"
         if name in frozen or not stored.exists():
+            print(name, "is frozen already" if name in frozen else "has no --step=baseline yet")
             continue
         arrays, logits = np.load(data / f"{name}.npz"), np.load(stored)["validation"]
         labels = arrays["validation_labels"]
