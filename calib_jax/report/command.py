@@ -58,11 +58,9 @@ from calib_jax.report.predictions import FLOOR, Predictions, counted
 from calib_jax.report.score import DEFAULT_METRICS, INTERVALS, OF_TWO_SETS, score, versions
 
 PROGRAM = "calib-score"
-# Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
-MISTAKES = (
-    *(ValueError, TypeError, LookupError, AttributeError, OSError, ImportError),
-    MemoryError,  # a file or a number of bins that is too large for this machine
-)
+# Errors of the request: a file, a value or a name, or a file or a number of bins that is too large
+# for the memory of this machine. Others are bugs and keep a traceback.
+MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError, MemoryError)
 
 
 def score_files(
@@ -138,6 +136,10 @@ def score_files(
     if evidence and (left := [model for model in names if model not in evidence]):
         note = f"{', '.join(left)}: not calibrated, because --fit_on is given for"
         on_clusters.append(f"{note} {', '.join(evidence)}: repeat it for every model, in order.")
+    if first_label and models[0].of_classes and not models[0].class_names:
+        # A report shows the numbers of the file, and `positive` takes them.
+        last = first_label + max(2, [2, *np.shape(models[0].logits)[1:]][-1])
+        models[0] = models[0]._replace(class_names=tuple(map(str, range(first_label, last))))
     models = [each._replace(clusters=ids) for each in models]
     if not per_group and per is None:
         models = [each._replace(groups=None) for each in models]

@@ -99,9 +99,8 @@ def ranks(scoring: Scoring) -> Table | None:
         return None
     nll = metrics.named("nll")
     is_finite = all(np.isfinite(one.values(nll)["nll"]) for one in models.values())
-    score, parts = "nll" if is_finite else "brier", ["calibration", "refinement"]
-    if score == "brier" or is_stated(first.logits):
-        parts = []
+    score = "nll" if is_finite else "brier"
+    parts = ["calibration", "refinement"] * (is_finite and not is_stated(first.logits))
     several = {part: metrics.named(f"{part}_nll") for part in parts}
     rows = [["rank", "model", score, *parts, "tied with"]]
     for each in inference.ranks(models, score=score, level=level):

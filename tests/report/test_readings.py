@@ -89,6 +89,9 @@ def test_the_positive_class_may_be_the_first(tmp_path):
         report.score_files(**options, positive="scam")
     with pytest.raises(ValueError, match="positive is for two classes"):
         report.score(5 * np.eye(3)[labels], labels, positive="1")
+    np.savez(tmp_path / "run.npz", probabilities=p, labels=labels + 1)  # the classes are 1 and 2
+    from_1 = report.score_files(**options, first_label=1, positive="1")
+    assert from_1.answers == [line.replace("legit", "1") for line in other.answers]
 
 
 def test_cross_fitting_calibrates_every_model():
