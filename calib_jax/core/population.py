@@ -32,13 +32,15 @@ _LEAST = 1e-300
 _STEPS, _STEADY, _EXACT = 300, 100, 1e-10
 _LARGEST_INVERSE = 2.0  # beyond, p_k / l'(q_k) of inverse focal loss is not increasing in q_k
 # Proper losses, or with a penalty that is 0 at p: p is the minimiser, also with these options.
-_PROPER = ("cross_entropy", "brier", "mmce", "mmce_weighted", "mdca", "dca", "esd")
-_OF_PROPER: dict[str, Any] = dict.fromkeys(("scale", "bandwidth", "double_normalization"))
+_PROPER = ("cross_entropy", "brier", "mmce", "mdca", "dca", "esd")
+_OF_PROPER: dict[str, Any] = dict.fromkeys(("scale", "bandwidth"))
+_SCHEDULED = "its gamma changes during training: use focal with the last gamma"
 _REASONS = {
     "adafocal": "its gamma follows the calibration on validation data during training",
     "class_adaptive_margin": "its weights follow the validation data during training",
     "logit_norm": "it does not determine the norm of the logits, which sets the confidence",
-    "scheduled_focal": "its gamma changes during training: use focal with the last gamma",
+    "mmce_weighted": "at p its penalty is 0 only if half of the predictions are right",
+    **dict.fromkeys(("flsc531", "flsc532"), _SCHEDULED),
 }
 
 

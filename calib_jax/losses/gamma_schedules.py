@@ -222,7 +222,8 @@ def population_minimizer(loss: str, p: Any, **options: Any) -> Float[np.ndarray,
 
     Args:
       loss: the name of an objective of the catalogue. Adaptive objectives, whose weights follow
-        validation data, have no minimiser, nor has `logit_norm`: the error gives the reason.
+        validation data, have no minimiser, nor has `logit_norm` or `mmce_weighted`: the error gives
+        the reason.
       p: the true probabilities of the classes.
       options: options of the loss, such as `gamma`.
 

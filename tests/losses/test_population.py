@@ -115,6 +115,8 @@ def test_proper_losses_return_p_and_shapes_are_kept():
     [
         ("adafocal", [0.5, 0.5], "follows the calibration"),
         ("logit_norm", [0.5, 0.5], "norm of the logits"),
+        ("mmce_weighted", [0.9, 0.1], "half of the predictions"),
+        ("flsc532", [0.5, 0.5], "with the last gamma"),
         ("focl", [0.5, 0.5], "did you mean 'focal'"),
         ("focal", [0.5, 0.6], "sum 1"),
         ("focal", [1.5, -0.5], "class probabilities"),
