@@ -101,10 +101,10 @@ def test_folders_and_columns_may_give_the_parts(tmp_path):
     assert counts == [12, 15, 3]
     lines = ["File,label,split"]
     for k in range(4):
-        lines += [f"train/cat/{k}.png,10,Train", f"val/newt/{k}.png,9,{'test' if k > 1 else ''}"]
+        lines += [f"train/cat/{k}.png,10.5,Train", f"val/newt/{k}.png,9,{'test' if k > 1 else ''}"]
     (tmp_path / "images.csv").write_text("\n".join(lines) + "\n")
     dataset = data.from_folder(str(tmp_path), csv_file="images.csv", **SMALL)
-    assert dataset.class_names == ("9", "10")
+    assert dataset.class_names == ("9", "10.5")
     parts = (dataset.train, dataset.validation, dataset.test)
     assert [np.bincount(part.labels).tolist() for part in parts] == [[1, 3], [1, 1], [2]]
 

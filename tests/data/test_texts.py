@@ -190,17 +190,17 @@ def test_the_size_of_the_vocabulary_and_the_end_that_is_cut(tmp_path):
 
 
 def test_a_column_may_give_the_parts(tmp_path):
-    lines = [f'9,"a {k}, b",{part}' for k, part in enumerate(["Train", "", "val", "test", "TEST"])]
-    lines += ["", "10,c 0,training", "10,c 1,validation"]
+    lines = [f'-2,"a {k}, b",{part}' for k, part in enumerate(["Train", "", "val", "test", "TEST"])]
+    lines += ["", "-1,c 0,training", "-1,c 1,validation"]
     dataset = data.from_texts(table(tmp_path, lines, header="\ufeffLabel, TEXT,split"), length=3)
-    assert dataset.class_names == ("9", "10")
+    assert dataset.class_names == ("-2", "-1")
     assert parts_of(dataset) == {
-        "train": [("a 0 b", "9"), ("a 1 b", "9"), ("c 0", "10")],
-        "validation": [("a b", "9"), ("c 1", "10")],
-        "test": [("a b", "9")] * 2,
+        "train": [("a 0 b", "-2"), ("a 1 b", "-2"), ("c 0", "-1")],
+        "validation": [("a b", "-2"), ("c 1", "-1")],
+        "test": [("a b", "-2")] * 2,
     }
     assert "parts as given" in dataset.description
-    again = data.from_texts(table(tmp_path, lines, header="label,text,split"), classes=(10, 9))
+    again = data.from_texts(table(tmp_path, lines, header="label,text,split"), classes=(-1, -2))
     assert again.class_counts.tolist() == [1, 2]
 
 

@@ -1,8 +1,10 @@
 """CSV files of the user's own: a label and optionally a part in each row; texts and labels."""
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,8 +74,8 @@ def class_names(
       place: the file or folder of the data set, for messages.
     """
     present = sorted(set(labels))
-    if all(name.isdecimal() for name in present):
-        present.sort(key=lambda name: (len(name.lstrip("0")), name.lstrip("0")))
+    with contextlib.suppress(ValueError, ZeroDivisionError):  # of a name that is no number
+        present.sort(key=Fraction)
     if not classes:
         if len(present) < 2:
             raise ValueError(f"{place} has one class, {present[0]!r}, and needs two or more.")
