@@ -33,14 +33,12 @@ _STEPS, _STEADY, _EXACT = 300, 100, 1e-10
 _LARGEST_INVERSE = 2.0  # beyond, p_k / l'(q_k) of inverse focal loss is not increasing in q_k
 # Proper losses, or with a penalty that is 0 at p: p is the minimiser, also with these options.
 _PROPER = ("cross_entropy", "brier", "mmce", "mdca", "dca", "esd")
-_OF_PROPER: dict[str, Any] = dict.fromkeys(("scale", "bandwidth"))
-_SCHEDULED = "its gamma changes during training: use focal with the last gamma"
 _REASONS = {
     "adafocal": "its gamma follows the calibration on validation data during training",
     "class_adaptive_margin": "its weights follow the validation data during training",
     "logit_norm": "it does not determine the norm of the logits, which sets the confidence",
     "mmce_weighted": "at p its penalty is 0 only if half of the predictions are right",
-    **dict.fromkeys(("flsc531", "flsc532"), _SCHEDULED),
+    **dict.fromkeys(("flsc531", "flsc532"), "its gamma changes: use focal with the last gamma"),
 }
 
 
@@ -57,7 +55,7 @@ def minimizer(loss: str, p: Any, **options: Any) -> np.ndarray:
     checks.one_of("loss with a population minimiser", loss, [*_PROPER, *_MINIMIZERS])
     p = np.maximum(p, _LEAST)
     rows = (p / p.sum(axis=-1, keepdims=True)).reshape(-1, p.shape[-1])
-    solve, defaults = _MINIMIZERS.get(loss, (None, _OF_PROPER))
+    solve, defaults = _MINIMIZERS.get(loss, (None, dict.fromkeys(("scale", "bandwidth"))))
     checks.known_options(loss if solve else f"the minimiser of {loss}", defaults, options)
     if solve:
         options = defaults | options
