@@ -177,7 +177,7 @@ def warnings(report: Report) -> list[str]:
         *report.notes,
         *fewer(clusters, 30, "clusters ({}): intervals and p-values are approximate."),
         *texts.reasons(triples),
-        *note(CONSTANT, filter(None, (e.metric * is_alone(e) for e in alone))),
+        *note(CONSTANT, (report.label(e.metric) for e in alone if is_alone(e))),
         *[_NAN] * any(math.isnan(value) for value, _, _ in triples),
     ]
 
@@ -193,7 +193,7 @@ def explanations(report: Report) -> list[str]:
         *[star(report.name, "comparisons")] * bool(changes),
         *[_HOLM] * any(each.p_holm is not None for each in corrected),
         *[_TESTS] * tested,
-        *note(WITHOUT_INTERVAL, (c.metric for c in changes if c.interval == NO_INTERVAL)),
+        *note(WITHOUT_INTERVAL, (report.label(c.metric) for c in changes if c.interval == "none")),
         *note(WITHOUT_P, (report.label(c.metric) for c in settled if c.p_value is None)),
         *[_FLOOR] * any(row.floor is not None for row in report.rows),
         *note(_READINGS, [event.name] if event and of_event else []),

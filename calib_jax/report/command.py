@@ -148,9 +148,10 @@ def score_files(
     options |= {"fit_on": evidence or None, "per": per, "all_pairs": not models[0].of_classes}
     others = dict(zip(names[1:], models[1:], strict=True))
     report = score(models[0], compare=others or None, name=names[0], **options)
-    settings = report.settings | {"predictions": ", ".join(file for file, _ in files)}
+    report.settings["predictions"] = ", ".join(file for file, _ in files)
     notes = [*dict.fromkeys(notes), *of_rows, *on_clusters, *report.notes]
-    return dataclasses.replace(report, settings=settings, notes=notes)
+    # `per` needs the groups of the rows also without their table.
+    return dataclasses.replace(report, notes=notes, groups=report.groups * per_group)
 
 
 def _named(files: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -618,7 +618,9 @@ def _on_bootstrap(scoring: Scoring, numbers: Sequence[Row]) -> list[str]:
     resampled = [each.metric for each in numbers if each.interval in ("percentile", "basic")]
     metrics = scoring.metrics | {name: metrics_package.named(name) for name in PER_CLASS}
     raised = [name for name in resampled if metrics[base_name(name)].biased]
-    notes = caveats.note(caveats.BOOTSTRAPPED, raised)
+    # The name of the event, as in tables.
+    old, new = (event.of(""), f" ({event.name})") if (event := scoring.event) else ("", "")
+    notes = caveats.note(caveats.BOOTSTRAPPED, (name.replace(old, new) for name in raised))
     counts: dict[str, int] = {}
     if {*resampled} & {*caveats.BY_CLASS}:  # they leave out classes without examples
         one = next(iter(scoring.models.values()))

@@ -145,8 +145,7 @@ def test_every_file_becomes_a_colour_image(mode):
     if mode == "L":
         expected = np.repeat(expected @ [[0.299], [0.587], [0.114]], 3, axis=-1)
     assert np.abs(seen - expected).mean() < 6
-    drawn = jpeg.random_window(coded.getvalue(), 8, np.random.default_rng(0))
-    assert drawn.shape == (8, 8, 3)
+    assert jpeg.random_window(coded.getvalue(), 8, np.random.default_rng(0)).shape == (8, 8, 3)
 
 
 def test_a_view_depends_on_seed_epoch_and_number_alone(whole):
@@ -167,8 +166,7 @@ def test_a_view_depends_on_seed_epoch_and_number_alone(whole):
     other = load(whole, held_out="val").train
     np.testing.assert_array_equal(other.drawn(train.index, Draw(0, 3)).inputs, one)
     for draw in (Draw(1, 3), Draw(0, 4)):
-        same = np.array_equal(one, train.drawn(np.arange(18), draw).inputs, equal_nan=False)
-        assert not same
+        assert not np.array_equal(one, train.drawn(np.arange(18), draw).inputs, equal_nan=False)
     assert read(train, np.arange(2)).inputs.tobytes() == train[np.arange(2)].inputs.tobytes()
     assert not isinstance(data.as_stored(train), RandomViews)
     np.testing.assert_array_equal(
@@ -194,12 +192,10 @@ def test_places_lt_is_the_published_lists(folder):
     dataset = data.places_lt(data_dir=str(folder), size=8, resize=9)
     for part, name in (("train", "train"), ("validation", "val"), ("test", "test")):
         pairs = [(line.split()[0], int(line.split()[1])) for line in lines[name]]
-        actual = photographs(getattr(dataset, part))
-        assert actual == expected_of(folder / "places_lt", pairs)
+        assert photographs(getattr(dataset, part)) == expected_of(folder / "places_lt", pairs)
     assert dataset.class_names == ("a/airfield", "b/beach", "z/zoo")
     np.testing.assert_array_equal(dataset.class_counts, [9, 4, 2])
-    drawn = dataset.train.drawn(np.arange(3), Draw(seed=0, epoch=0))
-    assert drawn.inputs.shape == (3, 8, 8, 3)
+    assert dataset.train.drawn(np.arange(3), Draw(seed=0, epoch=0)).inputs.shape == (3, 8, 8, 3)
     assert "15 to train, 6 to validate, 9 to test" in dataset.description
 
 

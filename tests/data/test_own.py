@@ -97,8 +97,7 @@ def test_folders_and_columns_may_give_the_parts(tmp_path):
     for part in ("train", "val"):
         tiny.own_images(tmp_path).rename(tmp_path / part)
     dataset = data.from_folder(str(tmp_path), **SMALL)
-    counts = [len(part) for part in (dataset.train, dataset.validation, dataset.test)]
-    assert counts == [12, 15, 3]
+    assert [len(part) for part in (dataset.train, dataset.validation, dataset.test)] == [12, 15, 3]
     lines = ["File,label,split"]
     for k in range(4):
         lines += [f"train/cat/{k}.png,10.5,Train", f"val/newt/{k}.png,9,{'test' if k > 1 else ''}"]

@@ -106,8 +106,7 @@ def test_the_vocabulary_is_that_of_the_training_messages(folder):
     default = data.newsgroups(data_dir=str(folder))
     assert "onlyhere" not in default.vocabulary.words
     assert "1 texts have no known word" in default.description
-    everything = data.newsgroups(data_dir=str(folder), vocabulary="all")
-    assert "onlyhere" in everything.vocabulary.words
+    assert "onlyhere" in data.newsgroups(data_dir=str(folder), vocabulary="all").vocabulary.words
     least = data.newsgroups(data_dir=str(folder), words=2, length=1)
     assert (len(least.vocabulary), least.train.inputs.shape[1]) == (2, 1)
 

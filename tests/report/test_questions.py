@@ -276,16 +276,19 @@ def test_whether_the_temperature_transfers(other, verdict):
     assert any("intervals ignore the clusters" in table.note for table in tables)
 
 
-def test_a_temperature_for_each_group():
+def test_a_temperature_for_each_group(tmp_path):
     logits, labels = sample(scale=1)
     groups = np.where(np.arange(250) % 2, "sure", "true")
     given = logits * np.where(groups == "sure", 4, 1)[:, None]
-    options = {"calibrate": "temperature", "cross_fit": 2, **FEW}
-    one = report.score(given, labels, groups=groups, **options)
-    per = report.score(given, labels, groups=groups, per="group", **options)
+    options = {"calibrate": "temperature", "cross_fit": 2}
+    one = report.score(given, labels, groups=groups, **options, **FEW)
+    np.savez(tmp_path / "run.npz", logits=given, labels=labels, groups=groups)
+    options |= {"predictions": [str(tmp_path / "run.npz")], "per": "group", "per_group": False}
+    per = report.score_files(**options, resamples=20)
+    assert not per.groups
     assert per.value("nll", "temperature") < one.value("nll", "temperature") - 0.02
     with pytest.raises(ValueError, match="no such column of groups"):
-        report.score(given, labels, per="type", **options)
+        report.score(given, labels, per="type", calibrate="temperature", cross_fit=2)
 
 
 def test_predicted_losses_are_those_of_inference():

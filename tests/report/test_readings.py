@@ -81,9 +81,10 @@ def test_the_positive_class_may_be_the_first(tmp_path):
     other = report.score_files(**options, positive="legit")
     assert "P(legit): " in other.answers[0]
     assert report.score_files(**options, positive="0").answers == other.answers
-    second = report.score_files(**options)
+    second = report.score_files(**options, interval="basic")
+    assert "intervals of ece (fraud), ece: noise" in second.notes[-1]
     assert other.value("ece (class 0)") == pytest.approx(second.value("ece (class 1)"), abs=0.02)
-    assert report.score_files(**options, positive="1").answers == second.answers
+    assert report.score_files(**options, interval="basic", positive="1").answers == second.answers
     with pytest.raises(ValueError, match="positive must be one of legit, fraud"):
         report.score_files(**options, positive="scam")
     with pytest.raises(ValueError, match="positive is for two classes"):
