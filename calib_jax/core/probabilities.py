@@ -154,11 +154,12 @@ def _view_forward(logits: Logits, constants: tuple[Labels, PerExample]) -> tuple
     margin = jnp.where(numerics.valid(labels, rows.shape[-1]), margin, jnp.nan)
 
     log_true, log_rest, true, rest = numerics.of_margin(margin)
-    share = spread / total[..., None]
+    # The derivative of a quotient squares its divisor, which would underflow: divide by roots.
+    share = spread * jnp.square(1 / jnp.sqrt(total))[..., None]
     # The squares, including the square of the total, underflow sooner than the total.
     scale = jnp.maximum(total, math.sqrt(numerics.smallest(rows.dtype)))
-    share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
-    mean = jnp.sum(spread * below_top(rows, numerics.unshared(top)[..., None]), axis=-1) / total
+    share_squares = jnp.sum(jnp.square(spread), axis=-1) / scale / scale
+    mean = jnp.sum(share * below_top(rows, numerics.unshared(top)[..., None]), axis=-1)
     share_entropy = jnp.maximum(log_total - mean, 0)
     of_others = (log_total, share, share_squares, share_entropy)
     outputs = (-log_true, log_true, log_rest, *of_others, rows)
@@ -188,7 +189,7 @@ def _view_backward(residuals: _Arrays, *cotangents: Any) -> Array:
         to_margin -= to_rest * true
     # The gradient of the other classes is proportional to their shares ...
     to_log_others = -to_margin if to_others is None else to_others - to_margin
-    share = spread * (1 / total)[..., None]
+    share = spread * jnp.square(1 / jnp.sqrt(total))[..., None]
     along = jnp.zeros((), rows.dtype)
     if to_squares is not None:  # 0 where one class has all of the share of others
         along += 2 * to_squares[..., None] * (share - share_squares[..., None])
@@ -199,7 +200,7 @@ def _view_backward(residuals: _Arrays, *cotangents: Any) -> Array:
     if to_share is not None:
         # The root of a share has infinite slope at 0, where the slope of the share is 0.
         to_share = jnp.where(spread > 0, to_share, 0)
-        to_log_others -= jnp.sum(to_share * spread, axis=-1) / total
+        to_log_others -= jnp.sum(to_share * share, axis=-1)
         along += to_share
     gradient = share * (to_log_others[..., None] + along)
     # ... plus the direct gradient if the uncertainty score uses single logits.

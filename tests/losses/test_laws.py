@@ -491,8 +491,9 @@ def test_second_derivatives(name):
     with jax.enable_x64(True):
         objective = losses.objective(name)
         logits, labels, _ = batch(num_examples=4, num_classes=3, dtype=np.float64)
-        # Margin 0 for two classes is where a careless rule has a wrong second derivative.
-        points = [(logits, labels), (jnp.zeros((2, 2)), jnp.asarray([0, 1]))]
+        # Margin 0 for two classes is where a careless rule has a wrong second derivative, and a
+        # margin of 400 where it is NaN.
+        points = [(logits, labels), (jnp.zeros((3, 2)).at[2, 0].set(400.0), jnp.asarray([0, 1, 0]))]
         for z, y in points if name in SMOOTH else points[:1]:
             gradient = jax.grad(lambda z: total(objective, (), z, y, None))  # noqa: B023
             direction = jnp.asarray(np.random.default_rng(3).standard_normal(z.shape))
