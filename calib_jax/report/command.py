@@ -138,7 +138,7 @@ def score_files(
         on_clusters.append(f"{note} {', '.join(evidence)}: repeat it for every model, in order.")
     if first_label and models[0].of_classes and not models[0].class_names:
         # A report shows the numbers of the file, and `positive` takes them.
-        last = first_label + max(2, [2, *np.shape(models[0].logits)[1:]][-1])
+        last = first_label + max((2, *models[0].logits.shape[1:][-1:]))  # one column: two classes
         models[0] = models[0]._replace(class_names=tuple(map(str, range(first_label, last))))
     models = [each._replace(clusters=ids) for each in models]
     if not per_group and per is None:
