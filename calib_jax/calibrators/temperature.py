@@ -85,8 +85,7 @@ def _fit(examples: FitData, max_iterations: Number) -> Params:
 def fit_rows(rows: FitRows, max_iterations: Number = 100) -> Params:
     """Fit the temperature to prepared rows, inside a compiled function."""
     temperature, code, before, after = minimum(rows, max_iterations)
-    params = Params(temperature, contract.PENDING)
-    return contract.ended(params, code, rows.usable, before, after)
+    return contract.ended(Params(temperature, contract.PENDING), code, rows.usable, before, after)
 
 
 def fit_grid(
