@@ -155,14 +155,14 @@ def _view_forward(logits: Logits, constants: tuple[Labels, PerExample]) -> tuple
 
     log_true, log_rest, true, rest = numerics.of_margin(margin)
     # The derivative of a quotient squares its divisor, which would underflow: divide by roots.
-    share = spread * jnp.square(1 / jnp.sqrt(total))[..., None]
+    root = jnp.sqrt(total)
+    share = spread * jnp.square(1 / root)[..., None]
     # The squares, including the square of the total, underflow sooner than the total.
     scale = jnp.maximum(total, math.sqrt(numerics.smallest(rows.dtype)))
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / scale / scale
-    mean = jnp.sum(share * below_top(rows, numerics.unshared(top)[..., None]), axis=-1)
-    share_entropy = jnp.maximum(log_total - mean, 0)
-    of_others = (log_total, share, share_squares, share_entropy)
-    outputs = (-log_true, log_true, log_rest, *of_others, rows)
+    mean = jnp.sum(spread * below_top(rows, numerics.unshared(top)[..., None]), axis=-1)
+    share_entropy = jnp.maximum(log_total - mean / root / root, 0)
+    outputs = (-log_true, log_true, log_rest, log_total, share, share_squares, share_entropy, rows)
     residuals = (rest, true, spread, total, share_squares, share_entropy, rows, top, labels)
     return outputs, residuals
 
