@@ -184,7 +184,7 @@ def test_a_calibration_error_is_tested_by_its_square_alone(actual):
         assert legend in text
     nll = record(actual, "shy", "nll")
     assert f"{nll['difference']:+.4f} [" in comparison.text(actual)
-    assert "p = .010*" in comparison.text(actual)  # 2 / 201
+    assert "p = .011*" in comparison.text(actual)  # 2 / 201, by Student's t of 200 rows
 
 
 def test_settings_that_differ_are_listed_with_their_values(actual):
