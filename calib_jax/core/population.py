@@ -83,7 +83,9 @@ def _weighted(p: np.ndarray, base_of: _BaseOf, options: dict[str, Any]) -> np.nd
     if base_of is _sum_with_one:
         checks.between("gamma", gamma, 0, _LARGEST_INVERSE)
         damping = 1.0
-    log_q = np.log(p)
+    newton = base_of is _complement and not gamma.ndim
+    # Newton's steps start where the row is too flat, from which they are few.
+    log_q = np.log(softmax(np.log(p) / (1 + gamma)) if newton else p)
     moving = np.arange(len(p))
     for number in range(_STEPS):
         q, part = np.exp(log_q[moving]), p[moving]
@@ -95,15 +97,37 @@ def _weighted(p: np.ndarray, base_of: _BaseOf, options: dict[str, Any]) -> np.nd
             numerator = numerator - q * pull * slope
             shift = across and across(pull)
         target = _normalized(np.maximum(numerator, _LEAST), shift)
-        # A weight with a jump, as that of FLSD, needs steps that shrink to 0.
-        size = damping * min(1.0, _STEADY / (number + 1))
-        move = size * (np.log(target) - log_q[moving])
+        rise = np.log(target) - log_q[moving]
+        if newton:
+            move = _newton_move(q, base, gamma, rise, options["weighting"])
+            distance = move / np.maximum(base, _EXACT)  # near 1, what moves is 1 - q
+        else:
+            # A weight with a jump, as that of FLSD, needs steps that shrink to 0.
+            distance = move = damping * min(1.0, _STEADY / (number + 1)) * rise
         following = log_q[moving] + move
         log_q[moving] = following - np.log(np.exp(following).sum(axis=-1, keepdims=True))
-        moving = moving[(np.abs(move) * (q > _EXACT)).max(axis=-1) > _EXACT]
+        moving = moving[(np.abs(distance) * (q > _EXACT)).max(axis=-1) > _EXACT]
         if not len(moving):
             break
     return np.exp(log_q)
+
+
+def _newton_move(
+    q: np.ndarray, rest: np.ndarray, gamma: np.ndarray, rise: np.ndarray, weighting: str
+) -> np.ndarray:
+    r"""Compute the step of $\log q_k$ for $\log(p_k g(q_k)) - \log q_k = \log \lambda$.
+
+    $g = (1 - q)^\gamma$, times $1 - \gamma q \log q / (1 - q)$ if the loss is weighted. One step
+    keeps a quarter of 1 - q or more, since a larger one could overshoot.
+    """
+    odds = q / rest
+    falls = gamma * odds  # -d log g / d log q
+    if weighting == "loss":
+        surprisal = -np.log(np.maximum(q, _LEAST))
+        falls = falls + gamma * odds * (1 - surprisal / rest) / (1 + gamma * odds * surprisal)
+    share = q / (1 + falls)
+    level = (share * rise).sum(axis=-1, keepdims=True) / share.sum(axis=-1, keepdims=True)
+    return np.minimum((rise - level) / (1 + falls), np.log((1 - rest / 4) / q))
 
 
 def _normalized(numerator: np.ndarray, shift: np.ndarray | None) -> np.ndarray:
