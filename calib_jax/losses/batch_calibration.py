@@ -36,6 +36,7 @@ from calib_jax.core.types import (
 )
 from calib_jax.losses.focal import focal, focal_uncertainty, with_top_label_penalty
 from calib_jax.losses.objectives import Objective, make_objective
+from calib_jax.losses.per_example import per_example
 
 
 @arrays.takes_logits()
@@ -187,7 +188,7 @@ def mdca(*, scale: Numbers = 1.0, focal_gamma: Numbers = 0.0) -> Objective:
             losses, view = cross_entropy_and_view(logits, labels)
             terms = times(uncertainty(view), losses)
             extra = _mdca_of(logits, view, weights, axis_name)
-        return terms + arrays.per_example("scale", scale, terms) * extra
+        return terms + per_example("scale", scale, terms) * extra
 
     return make_objective(value, soft_labels=True)
 

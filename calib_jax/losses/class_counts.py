@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core import arrays, checks
+from calib_jax.core import checks
 from calib_jax.core.arrays import as_numbers
 from calib_jax.core.numerics import add_to_true_class, at_least_float32, of_classes, tempered
 from calib_jax.core.types import AnyLabels, Array, Labels, Logits, Number, Numbers, PerExample
 from calib_jax.losses.focal import of_true_class, unchecked_cross_entropy, weigh_classes
 from calib_jax.losses.objectives import Objective, classes_of_state, make_objective, needed_counts
+from calib_jax.losses.per_example import per_example
 
 BALANCINGS = ("effective", "inverse", "median")
 
@@ -124,7 +125,7 @@ def ldam(*, max_margin: Number = 0.5, scale: Numbers = 30.0) -> Objective:
         classes_of_state(len(state.margins), logits)
         logits = tempered(logits, 1)  # the scaled difference of large logits would not be exact
         margins = of_true_class(state.margins, labels).astype(logits.dtype)
-        scales = of_classes(arrays.per_example("scale", scale, logits[..., 0]))
+        scales = of_classes(per_example("scale", scale, logits[..., 0]))
         logits = scales * add_to_true_class(logits, labels, -margins)
         return unchecked_cross_entropy(logits, labels)
 
@@ -157,7 +158,7 @@ def logit_adjusted(*, tau: Numbers = 1.0) -> Objective:
     def value(state: LogitAdjustedState, logits: Logits, labels: AnyLabels) -> PerExample:
         classes_of_state(len(state.log_prior), logits)
         logits = tempered(at_least_float32(logits), 1)  # the sum of a large logit is not exact
-        of_examples = of_classes(arrays.per_example("tau", tau, logits[..., 0]))
+        of_examples = of_classes(per_example("tau", tau, logits[..., 0]))
         log_prior = jnp.broadcast_to(state.log_prior.astype(logits.dtype), logits.shape)
         shift = jnp.where(jnp.equal(of_examples, 0), 0, of_examples * log_prior)
         return unchecked_cross_entropy(logits + shift.astype(logits.dtype), labels)

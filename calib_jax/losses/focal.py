@@ -44,6 +44,7 @@ from calib_jax.core.types import (
     Weights,
 )
 from calib_jax.losses.objectives import Objective, classes_of_state, make_objective
+from calib_jax.losses.per_example import one_per_example, per_example
 
 __all__ = ["Probabilities", "Uncertainty", "weighted_cross_entropy"]
 
@@ -152,12 +153,12 @@ def weighted_cross_entropy(
     """
     plain, view = cross_entropy_and_view(logits, labels)
     if temperature is not None:
-        of_examples = arrays.per_example("temperature", temperature, plain)
+        of_examples = per_example("temperature", temperature, plain)
         _, view = cross_entropy_and_view(logits, labels, of_examples)
     score = uncertainty(weight_inputs(view, weighting))
     if not np.shape(score):  # a number is a score that all examples share
         score = jnp.full_like(plain, score)
-    arrays.one_per_example("uncertainty", score, plain.shape)
+    one_per_example("uncertainty", score, plain.shape)
     return times(score, plain)
 
 
@@ -196,7 +197,7 @@ def focal(
     uncertainty = focal_uncertainty(gamma=gamma)
     if labels.ndim == logits.ndim:
         log_p, log_rest = log_probabilities(logits)
-        exponent = of_classes(arrays.per_example("gamma", gamma, log_p[..., 0]))
+        exponent = of_classes(per_example("gamma", gamma, log_p[..., 0]))
         weight = power(weight_inputs(log_rest, weighting), exponent)
         surprise = jnp.where(labels == 0, 0.0, -labels * log_p)
         return jnp.sum(times(weight, surprise), axis=-1)
@@ -229,14 +230,14 @@ def inverse_focal(
     """
 
     def uncertainty(p: Probabilities) -> PerExample:
-        return power(jnp.log1p(p.true), arrays.per_example("gamma", gamma, p.log_true))
+        return power(jnp.log1p(p.true), per_example("gamma", gamma, p.log_true))
 
     return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
 def focal_uncertainty(*, gamma: Numbers) -> Uncertainty:
     """Build the uncertainty score (1 - p_y)^gamma."""
-    return lambda p: power(p.log_rest, arrays.per_example("gamma", gamma, p.log_rest))
+    return lambda p: power(p.log_rest, per_example("gamma", gamma, p.log_rest))
 
 
 def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
@@ -323,7 +324,7 @@ def dual_focal_uncertainty(
             log_base = jnp.logaddexp(p.log_rest, log_runner_up)
         else:
             log_base = p.log_rest + jax.nn.softplus(relative)
-        return power(log_base, arrays.per_example("gamma", gamma, log_base))
+        return power(log_base, per_example("gamma", gamma, log_base))
 
     return uncertainty
 
@@ -351,7 +352,7 @@ def scaled_cross_entropy(scale: Numbers) -> Callable[..., PerExample]:
 
 
 def _times_scale(losses: PerExample, scale: Numbers) -> PerExample:
-    scales = jnp.asarray(arrays.per_example("cross_entropy_scale", scale, losses), losses.dtype)
+    scales = jnp.asarray(per_example("cross_entropy_scale", scale, losses), losses.dtype)
     return times(jnp.broadcast_to(scales, losses.shape), losses)
 
 
@@ -380,7 +381,7 @@ def with_top_label_penalty(
         top = cross_entropy_and_top_label(logits, labels)
         extra = penalty(top, weights, axis_name)
         losses = _times_scale(top.loss, cross_entropy_scale)
-        return losses + arrays.per_example("scale", scale, top.loss) * extra
+        return losses + per_example("scale", scale, top.loss) * extra
 
     return make_objective(value)
 

@@ -21,6 +21,7 @@ from calib_jax.losses.focal import (
     weight_inputs,
 )
 from calib_jax.losses.gamma_schedules import gamma_by_probability
+from calib_jax.losses.per_example import per_example
 
 READINGS = ("norm", "sum")
 
@@ -125,8 +126,8 @@ def generalized_brier_uncertainty(
 
     def uncertainty(p: Probabilities) -> PerExample:
         given = gamma(p) if callable(gamma) else gamma
-        power_of = arrays.per_example("gamma", given, p.log_rest)
-        norm = arrays.per_example("beta", beta, p.log_rest)
+        power_of = per_example("gamma", given, p.log_rest)
+        norm = per_example("beta", beta, p.log_rest)
         if reading == "sum":
             return power(p.log_rest, power_of) * (1 + _share_power_sum(p, power_of))
         log_norm = p.log_rest + jnp.log1p(_share_power_sum(p, norm)) / norm
@@ -158,7 +159,7 @@ def _soft_uncertainty(
     apart = distance > 0
     log_distance = jnp.log(jnp.where(apart, distance, 1))
     gamma, beta = (
-        arrays.per_example(name, value, distance[..., 0])
+        per_example(name, value, distance[..., 0])
         for name, value in (("gamma", gamma), ("beta", beta))
     )
     if reading == "sum":

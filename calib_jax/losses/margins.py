@@ -24,6 +24,7 @@ from calib_jax.core.types import (
 )
 from calib_jax.losses.focal import cross_entropy_and_gaps
 from calib_jax.losses.objectives import Objective, make_objective, with_options
+from calib_jax.losses.per_example import per_example
 
 REDUCTIONS = ("mean", "sum")
 
@@ -68,12 +69,12 @@ def margin_smoothing(
     checks.one_of("class_reduction", class_reduction, REDUCTIONS)
     losses, gaps = cross_entropy_and_gaps(logits, labels)
     if not (isinstance(margin, float) and margin == 0):  # no gap is negative
-        excess = gaps - of_classes(arrays.per_example("margin", margin, losses))
+        excess = gaps - of_classes(per_example("margin", margin, losses))
         gaps = jnp.where(excess > 0, excess, 0)
     penalty = jnp.sum(gaps, axis=-1)
     if class_reduction == "mean":
         penalty = penalty / logits.shape[-1]
-    weight = jnp.asarray(arrays.per_example("alpha", alpha, losses), losses.dtype)
+    weight = jnp.asarray(per_example("alpha", alpha, losses), losses.dtype)
     return losses + times(jnp.broadcast_to(weight, losses.shape), penalty)
 
 
@@ -162,6 +163,6 @@ def neighbour_margin(
     def value(_: Any, logits: Logits, labels: Labels, weights: Weights | None) -> PerExample:
         losses, view = cross_entropy_and_view(logits, labels)
         extra = penalty(view.logits, labels, weights)
-        return losses + arrays.per_example("alpha", alpha, losses) * extra
+        return losses + per_example("alpha", alpha, losses) * extra
 
     return make_objective(value)

@@ -31,6 +31,7 @@ from calib_jax.core.arrays import TakesSoft, as_numbers, with_auto_axes
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import Array, AxisName, Numbers, PyTree, Stat
 from calib_jax.core.types import Progress as Progress
+from calib_jax.losses.per_example import one_per_example, per_example
 
 State: TypeAlias = PyTree
 Clock: TypeAlias = Literal["never", "step", "epoch", "validation"]
@@ -214,7 +215,7 @@ def _checked(
     ) -> Array:
         logits, labels, weights = examples_of(logits, labels, weights, soft_labels)
         terms = value(state, logits, labels, weights, axis_name=axis_name)
-        arrays.one_per_example(name, terms, logits.shape[:-1])
+        one_per_example(name, terms, logits.shape[:-1])
         if labels.ndim < logits.ndim:
             terms = jnp.where(numerics.valid(labels, logits.shape[-1]), terms, jnp.nan)
         return terms if weights is None else jnp.where(weights == 0, 0, terms)
@@ -281,7 +282,7 @@ def regularized(
         state: State, logits: Array, labels: Array, weights: Any, *, axis_name: AxisName
     ) -> Array:
         terms = base_value(state, logits, labels, weights, axis_name=axis_name)
-        of_examples = arrays.per_example("scale", scale, terms)
+        of_examples = per_example("scale", scale, terms)
         return terms + of_examples * extra(logits, labels, weights, axis_name=axis_name)
 
     soft_labels = arrays.takes_soft_labels(penalty) and arrays.takes_soft_labels(base.value)

@@ -23,6 +23,7 @@ from calib_jax.core.types import (
 )
 from calib_jax.losses.focal import focal_uncertainty, unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective
+from calib_jax.losses.per_example import per_example
 
 
 @arrays.takes_logits(soft_labels=True)
@@ -56,7 +57,7 @@ def label_smoothing(
         return unchecked_cross_entropy(logits, smooth(labels, alpha, spread))
     num_classes = logits.shape[-1]
     p = prepare(logits, labels)
-    taken = jnp.asarray(arrays.per_example("alpha", alpha, p.log_true), p.log_true.dtype)
+    taken = jnp.asarray(per_example("alpha", alpha, p.log_true), p.log_true.dtype)
     # Take a mean and not a sum, because logits may be huge; mask the true class and do not
     # subtract it, because its logit may be -inf.
     share = 1 / (num_classes - 1)
@@ -73,7 +74,7 @@ def smooth(labels: SoftLabels, alpha: Numbers, spread: str = "others") -> PerCla
     r"""Smooth distributions over the classes, as `label_smoothing` does."""
     num_classes = labels.shape[-1]
     like = at_least_float32(labels[..., 0])
-    taken = of_classes(arrays.per_example("alpha", alpha, like))
+    taken = of_classes(per_example("alpha", alpha, like))
     if spread == "all":
         return (1 - taken) * labels + taken / num_classes
     return (1 - taken) * labels + taken / (num_classes - 1) * (1 - labels)
@@ -120,7 +121,7 @@ def _of_view(p: Probabilities, gamma: Numbers) -> PerExample:
     # p log p is 0 at p = 0, where the logarithm is -inf.
     log_true = jnp.maximum(p.log_true, jnp.log(jnp.finfo(p.log_true.dtype).tiny))
     plogp = p.true * log_true + p.rest * (p.log_rest - p.share_entropy)
-    return power(p.log_rest, arrays.per_example("gamma", gamma, plogp)) * plogp
+    return power(p.log_rest, per_example("gamma", gamma, plogp)) * plogp
 
 
 def entropy_regularized(*, scale: Numbers = 1.0, gamma: Numbers = 0.0) -> Objective:
@@ -136,7 +137,7 @@ def focal_entropy_regularized(
 
     def value(_: Any, logits: Logits, labels: Labels) -> PerExample:
         losses, view = cross_entropy_and_view(logits, labels)
-        penalty = arrays.per_example("scale", scale, losses) * _of_view(view, gamma)
+        penalty = per_example("scale", scale, losses) * _of_view(view, gamma)
         return times(uncertainty(view), losses) + penalty
 
     return make_objective(value)
@@ -185,6 +186,6 @@ def logit_norm(logits: Logits, labels: AnyLabels, *, tau: Numbers = 0.04) -> Per
     square = jnp.sum(jnp.square(rows / scale[..., None]), axis=-1)
     # The root has no derivative at 0, where the norm is 0.
     norm = scale * jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
-    factor = 1 / (arrays.per_example("tau", tau, norm) * (norm + _ADDED_TO_NORM))
+    factor = 1 / (per_example("tau", tau, norm) * (norm + _ADDED_TO_NORM))
     normalized = rows * factor[..., None]
     return unchecked_cross_entropy(jnp.where(possible, normalized, -jnp.inf), labels)
