@@ -96,8 +96,7 @@ def _weighted(p: np.ndarray, base_of: _BaseOf, options: dict[str, Any]) -> np.nd
             pull = -part * np.log(np.maximum(q, _LEAST)) * power * base ** (power - 1)
             numerator = numerator - q * pull * slope
             shift = across and across(pull)
-        target = _normalized(np.maximum(numerator, _LEAST), shift)
-        rise = np.log(target) - log_q[moving]
+        rise = np.log(_normalized(np.maximum(numerator, _LEAST), shift)) - log_q[moving]
         if newton:
             move = _newton_move(q, base, gamma, rise, options["weighting"])
             distance = move / np.maximum(base, _EXACT)  # near 1, what moves is 1 - q

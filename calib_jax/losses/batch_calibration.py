@@ -35,8 +35,7 @@ from calib_jax.core.types import (
     Weights,
 )
 from calib_jax.losses.focal import focal, focal_uncertainty, with_top_label_penalty
-from calib_jax.losses.objectives import Objective, make_objective
-from calib_jax.losses.per_example import per_example
+from calib_jax.losses.objectives import Objective, make_objective, per_example
 
 
 @arrays.takes_logits()

@@ -12,8 +12,13 @@ from calib_jax.core.arrays import as_numbers
 from calib_jax.core.numerics import add_to_true_class, at_least_float32, of_classes, tempered
 from calib_jax.core.types import AnyLabels, Array, Labels, Logits, Number, Numbers, PerExample
 from calib_jax.losses.focal import of_true_class, unchecked_cross_entropy, weigh_classes
-from calib_jax.losses.objectives import Objective, classes_of_state, make_objective, needed_counts
-from calib_jax.losses.per_example import per_example
+from calib_jax.losses.objectives import (
+    Objective,
+    classes_of_state,
+    make_objective,
+    needed_counts,
+    per_example,
+)
 
 BALANCINGS = ("effective", "inverse", "median")
 

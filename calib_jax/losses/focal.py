@@ -43,8 +43,13 @@ from calib_jax.core.types import (
     Scalar,
     Weights,
 )
-from calib_jax.losses.objectives import Objective, classes_of_state, make_objective
-from calib_jax.losses.per_example import one_per_example, per_example
+from calib_jax.losses.objectives import (
+    Objective,
+    classes_of_state,
+    make_objective,
+    one_per_example,
+    per_example,
+)
 
 __all__ = ["Probabilities", "Uncertainty", "weighted_cross_entropy"]
 

@@ -264,9 +264,9 @@ def matched_focal(logits: Any, labels: Any) -> MatchedFocal:
     T is fitted to held-out logits z of a network trained with cross-entropy. A network trained with
     focal loss is predicted to have the logits $T \log q^*(\mathrm{softmax}(z / T))$, because T
     measures how much the network over-fits, and the population minimiser $q^*$ of the loss how far
-    its optimum is from the true probabilities (see `population_minimizer`). Gamma is at
-    most 20 for focal and 2 for inverse focal loss, and found on at most 5,000 rows. With a gamma above 5, networks missed the prediction, and those of SST-2
-    learned nothing.
+    its optimum is from the true probabilities (see `population_minimizer`). The gamma is at most 20
+    for focal and 2 for inverse focal loss, and is found on at most 5,000 rows. With a gamma above
+    5, networks missed the prediction, and those of SST-2 learned nothing.
 
     Args:
       logits: held-out logits of a network trained with cross-entropy.

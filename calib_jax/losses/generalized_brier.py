@@ -21,7 +21,7 @@ from calib_jax.losses.focal import (
     weight_inputs,
 )
 from calib_jax.losses.gamma_schedules import gamma_by_probability
-from calib_jax.losses.per_example import per_example
+from calib_jax.losses.objectives import per_example
 
 READINGS = ("norm", "sum")
 

@@ -23,8 +23,7 @@ from calib_jax.core.types import (
     Weights,
 )
 from calib_jax.losses.focal import cross_entropy_and_gaps
-from calib_jax.losses.objectives import Objective, make_objective, with_options
-from calib_jax.losses.per_example import per_example
+from calib_jax.losses.objectives import Objective, make_objective, per_example, with_options
 
 REDUCTIONS = ("mean", "sum")
 

@@ -22,16 +22,16 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from calib_jax.core import arrays, checks, numerics
-from calib_jax.core.arrays import TakesSoft, as_numbers, with_auto_axes
+from calib_jax.core.arrays import TakesSoft, as_array, as_numbers, with_auto_axes
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import Array, AxisName, Numbers, PyTree, Stat
 from calib_jax.core.types import Progress as Progress
-from calib_jax.losses.per_example import one_per_example, per_example
 
 State: TypeAlias = PyTree
 Clock: TypeAlias = Literal["never", "step", "epoch", "validation"]
@@ -355,3 +355,32 @@ def objective(loss: str | Callable[..., Array], /, **options: Any) -> Objective:
     given = ", ".join(f"{option}={value!r}" for option, value in options.items())
     made = OBJECTIVES[loss](**options)
     return made._replace(value=marked(made.value, name=f"{loss}({given})"))
+
+
+def per_example(name: str, value: Any, like: jax.Array) -> Any:
+    """Convert an option with one number for each example to an array of the type of the loss.
+
+    A number becomes a Python float, or an array of this type, so that it does not widen the loss.
+
+    Args:
+      name: the name of the option, for the error message.
+      value: a number, or numbers `[*batch]`.
+      like: an array `[*batch]` of the type in which the loss is computed.
+    """
+    value = as_array(value)
+    shape = np.shape(value)
+    if not shape:
+        return value.astype(like.dtype) if hasattr(value, "astype") else value
+    if shape != like.shape:
+        each = f" or have shape {like.shape}, one for each example" if like.ndim else ""
+        raise ValueError(f"{name} must be a number{each}, got {shape}.")
+    return jnp.asarray(value, like.dtype)
+
+
+def one_per_example(name: str, values: Any, shape: tuple[int, ...]) -> None:
+    """Validate that a function returned one value per example; other shapes would broadcast."""
+    if np.shape(values) != shape:
+        raise ValueError(
+            f"{name} must return one value for each example, shape {shape}, got {np.shape(values)}:"
+            " sum over the classes alone, and leave the mean over the examples to the training."
+        )

@@ -22,8 +22,7 @@ from calib_jax.core.types import (
     Weights,
 )
 from calib_jax.losses.focal import focal_uncertainty, unchecked_cross_entropy
-from calib_jax.losses.objectives import Objective, make_objective
-from calib_jax.losses.per_example import per_example
+from calib_jax.losses.objectives import Objective, make_objective, per_example
 
 
 @arrays.takes_logits(soft_labels=True)
