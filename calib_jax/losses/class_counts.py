@@ -11,14 +11,9 @@ from calib_jax.core import checks
 from calib_jax.core.arrays import as_numbers
 from calib_jax.core.numerics import add_to_true_class, at_least_float32, of_classes, tempered
 from calib_jax.core.types import AnyLabels, Array, Labels, Logits, Number, Numbers, PerExample
+from calib_jax.losses import objectives
 from calib_jax.losses.focal import of_true_class, unchecked_cross_entropy, weigh_classes
-from calib_jax.losses.objectives import (
-    Objective,
-    classes_of_state,
-    make_objective,
-    needed_counts,
-    per_example,
-)
+from calib_jax.losses.objectives import Objective, make_objective, per_example
 
 BALANCINGS = ("effective", "inverse", "median")
 
@@ -86,7 +81,7 @@ def class_weighted(
     checks.one_of("balancing", balancing, BALANCINGS)
 
     def init(num_classes: int, class_counts: Any = None) -> ClassWeightsState:
-        counts = needed_counts("class_weighted", num_classes, class_counts)
+        counts = objectives.needed_counts("class_weighted", num_classes, class_counts)
         return ClassWeightsState(class_weights(counts, balancing=balancing, volume=volume))
 
     def value(state: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: Any) -> Array:
@@ -122,12 +117,12 @@ def ldam(*, max_margin: Number = 0.5, scale: Numbers = 30.0) -> Objective:
     """
 
     def init(num_classes: int, class_counts: Any = None) -> LDAMState:
-        counts = needed_counts("ldam", num_classes, class_counts)
+        counts = objectives.needed_counts("ldam", num_classes, class_counts)
         rarest = jnp.min(jnp.where(counts > 0, counts, jnp.inf))
         return LDAMState(max_margin * (rarest / jnp.maximum(counts, rarest)) ** 0.25)
 
     def value(state: LDAMState, logits: Logits, labels: Labels) -> PerExample:
-        classes_of_state(len(state.margins), logits)
+        objectives.classes_of_state(len(state.margins), logits)
         logits = tempered(logits, 1)  # the scaled difference of large logits would not be exact
         margins = of_true_class(state.margins, labels).astype(logits.dtype)
         scales = of_classes(per_example("scale", scale, logits[..., 0]))
@@ -157,11 +152,11 @@ def logit_adjusted(*, tau: Numbers = 1.0) -> Objective:
     """
 
     def init(num_classes: int, class_counts: Any = None) -> LogitAdjustedState:
-        counts = needed_counts("logit_adjusted", num_classes, class_counts)
+        counts = objectives.needed_counts("logit_adjusted", num_classes, class_counts)
         return LogitAdjustedState(jnp.log(counts / jnp.sum(counts)))
 
     def value(state: LogitAdjustedState, logits: Logits, labels: AnyLabels) -> PerExample:
-        classes_of_state(len(state.log_prior), logits)
+        objectives.classes_of_state(len(state.log_prior), logits)
         logits = tempered(at_least_float32(logits), 1)  # the sum of a large logit is not exact
         of_examples = of_classes(per_example("tau", tau, logits[..., 0]))
         log_prior = jnp.broadcast_to(state.log_prior.astype(logits.dtype), logits.shape)

@@ -43,13 +43,8 @@ from calib_jax.core.types import (
     Scalar,
     Weights,
 )
-from calib_jax.losses.objectives import (
-    Objective,
-    classes_of_state,
-    make_objective,
-    one_per_example,
-    per_example,
-)
+from calib_jax.losses import objectives
+from calib_jax.losses.objectives import Objective, make_objective, per_example
 
 __all__ = ["Probabilities", "Uncertainty", "weighted_cross_entropy"]
 
@@ -163,7 +158,7 @@ def weighted_cross_entropy(
     score = uncertainty(weight_inputs(view, weighting))
     if not np.shape(score):  # a number is a score that all examples share
         score = jnp.full_like(plain, score)
-    one_per_example("uncertainty", score, plain.shape)
+    objectives.one_per_example("uncertainty", score, plain.shape)
     return times(score, plain)
 
 
@@ -412,7 +407,7 @@ def weigh_classes(
       logits, labels, weights, axis_name: the examples, and the axis of the devices.
       normalized: whether the factors are divided by their mean over the global batch.
     """
-    classes_of_state(len(class_weights), logits)
+    objectives.classes_of_state(len(class_weights), logits)
     losses = cross_entropy_and_view(logits, labels)[0]
     factors = of_true_class(class_weights, labels).astype(losses.dtype)
     return times(mean_one(factors, weights, axis_name) if normalized else factors, losses)
