@@ -80,7 +80,7 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
     """
     values = as_array(values)
     if isinstance(values, jax.Array) or hasattr(values, "__jax_array__"):
-        return values
+        return jnp.asarray(values)
     try:
         of_jax = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values))
         array: Any = jnp.asarray(values) if of_jax else np.asarray(values)
@@ -93,15 +93,23 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
     raise TypeError(f"{name}: {what} must be real numbers{hint}, got {given}.".removeprefix(": "))
 
 
-def as_labels(labels: Any) -> Array:
-    """Convert labels to an array of int32; values that do not fit are clipped.
+def as_floats(name: str, what: str, values: Any) -> Array:
+    """Convert as `as_numbers` does, and to float32 or float64.
+
+    JAX would drop the upper half of 64-bit integers, so they are converted first.
+    """
+    values = as_numbers(name, what, values)
+    return on_device(values, numerics.wide(values.dtype))
+
+
+def as_labels(array: Any) -> Array:
+    """Convert an array of labels to one of int32; values that do not fit are clipped.
 
     JAX narrows 64-bit integers by dropping their upper half, which turns the label 2**32 + 1 into
     the label 1. A clipped label stays out of range. Narrower types are widened, so that a product
     with a label cannot overflow. Values that are not integers are returned for the caller to
     reject.
     """
-    array: Any = labels if isinstance(labels, jax.Array) else np.asarray(labels)
     is_integer = jnp.issubdtype(array.dtype, jnp.integer)
     if is_integer and not np.can_cast(array.dtype, np.int32):
         array = array.clip(max(jnp.iinfo(array.dtype).min, -(2**31)), 2**31 - 1)
@@ -161,12 +169,13 @@ def batch_of(
         )
     if weights is None:
         return logits, labels, None
-    weights = on_device(as_numbers("", "weights", weights))
+    weights = as_numbers("", "weights", weights)
     if weights.shape != batch:
         raise ValueError(
             f"weights must have shape {batch}, one for each example, got {weights.shape}."
         )
-    return logits, labels, weights.astype(numerics.wide(weights.dtype, logits.dtype))
+    # JAX would drop the upper half of 64-bit integers.
+    return logits, labels, on_device(weights, numerics.wide(weights.dtype, logits.dtype))
 
 
 def takes_logits(

@@ -271,8 +271,8 @@ class Stated:
         Args:
           name: the name of the caller, for error messages.
         """
-        fields = vars(self).items()
-        confidence, correct = (jnp.asarray(arrays.as_numbers(name, *field)) for field in fields)
+        confidence = arrays.as_floats(name, "confidence", self.confidence)
+        correct = arrays.as_labels(arrays.as_numbers(name, "correct", self.correct))
         if confidence.shape != correct.shape or confidence.ndim == 0:
             raise ValueError(
                 f"{name}: confidence and correct need one value for each answer, got the shapes"
@@ -280,7 +280,7 @@ class Stated:
             )
         labels = correct.astype(jnp.int32)
         labels = jnp.where(labels == correct, labels, -1)  # 0.5 is no answer, and out of range
-        return numerics.at_least_float32(confidence)[..., None], labels
+        return confidence[..., None], labels
 
 
 def rows_of(name: str, logits: Any, labels: Any) -> tuple[Any, Any]:

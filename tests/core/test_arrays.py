@@ -92,11 +92,15 @@ def test_a_label_out_of_range_is_nan_of_any_width(wrong):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint32, np.int64, np.uint64])
-def test_labels_are_widened_or_clipped(dtype):
+def test_labels_are_widened_or_clipped_and_weights_and_scores_keep_their_size(dtype):
     smallest, largest = np.iinfo(dtype).min, np.iinfo(dtype).max
     labels = as_labels(np.array([smallest, 0, largest], dtype))
     assert labels.dtype == np.int32
     assert labels.tolist() == [max(int(smallest), -(2**31)), 0, min(int(largest), 2**31 - 1)]
+    numbers = np.array([largest, 1], dtype)
+    *_, weights = arrays.batch_of("", LOGITS[:2], LABELS[:2], numbers)
+    for floats in (weights, arrays.as_floats("", "score", numbers)):
+        assert (floats.dtype, *floats.tolist()) == (np.float32, np.float32(largest), 1)
 
 
 @pytest.mark.parametrize(

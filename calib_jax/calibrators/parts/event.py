@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.arrays import as_numbers
+from calib_jax.core.arrays import as_floats
 from calib_jax.core.checks import concrete
-from calib_jax.core.numerics import at_least_float32, weigh
+from calib_jax.core.numerics import weigh
 from calib_jax.core.types import Array, ArrayLike, Scalar, Vector
 from calib_jax.core.values import Stated
 
@@ -64,7 +64,7 @@ class Scored:
         Args:
           name: the name of the caller, for error messages.
         """
-        score = jnp.asarray(as_numbers(name, "score", self.score))
+        score = as_floats(name, "score", self.score)
         if concrete(score) and not np.all(np.isfinite(np.asarray(score, np.float64))):
             raise ValueError(f"{name}: scores must be finite: leave out answers without a score.")
         return Stated(score, self.correct).columns(name)
@@ -115,7 +115,7 @@ def values_of(name: str, params: OfEvent, values: Any) -> Array:
         if not isinstance(values, kind):
             raise TypeError(f"{name}: fitted to a {kind.__name__}, not a {type(values).__name__}.")
         values = values.score if isinstance(values, Scored) else values.confidence
-    return at_least_float32(jnp.asarray(as_numbers(name, "the confidences", values)))
+    return as_floats(name, "the confidences", values)
 
 
 def logits_of(name: str, values: Array, scores: Vector | None, *, of_score: bool) -> Array:
@@ -142,9 +142,12 @@ def sorted_scores(values: Array, weights: Array | None) -> Vector:
 
 
 def _places(scores: Vector, values: Array) -> Array:
-    """Compute the place of values among the distinct scores: 0 at the lowest, 1 at the highest."""
+    """Compute the place of values among the distinct scores: 0 at the lowest, 1 at the highest.
+
+    A score beyond all others has the place -1 or 2: Venn-Abers has no step there.
+    """
     rank = jnp.cumsum(jnp.append(False, scores[1:] > scores[:-1])).astype(scores.dtype)
-    places = jnp.interp(values, scores, rank / jnp.maximum(rank[-1], 1))
+    places = jnp.interp(values, scores, rank / jnp.maximum(rank[-1], 1), left=-1, right=2)
     return jnp.where(jnp.isfinite(values), places, jnp.nan)
 
 
