@@ -16,6 +16,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from calib_jax.core import checks
+from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Number, PyTree
 from calib_jax.models.attention import CONTEXT, PAST
 from calib_jax.models.layers import PADDING
@@ -268,7 +269,7 @@ def _penalty(length: Number, exponent: Number) -> Array:
 
 
 def _log_probabilities(logits: Array, temperature: Number, banned: Sequence[int]) -> Array:
-    logits = logits / temperature
+    logits = at_least_float32(logits) / temperature
     if banned:
         num_tokens = logits.shape[-1]
         if not all(0 <= token < num_tokens for token in banned):
