@@ -78,7 +78,8 @@ def write_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> No
         if path.suffix == ".safetensors":
             from safetensors.numpy import save_file
 
-            save_file(host_arrays, part)
+            # Older releases of transformers refuse a file that names no format.
+            save_file(host_arrays, part, metadata={"format": "pt"})
             return
         with zipfile.ZipFile(part, "w") as file:
             for name, array in host_arrays.items():
