@@ -82,8 +82,7 @@ def test_logits_are_those_of_numpy(norm, x64):
     for row, (source, target) in enumerate(zip(X["source"], X["target"], strict=True)):
         expected = by_numpy(params, source, target, norm)
         np.testing.assert_allclose(logits[row, : len(expected)], expected, rtol=1e-12, atol=1e-12)
-    nothing = {**X, "source": 0 * X["source"]}
-    assert np.isfinite(evaluated(network, variables, nothing)).all()
+    assert np.isfinite(evaluated(network, variables, {**X, "source": 0 * X["source"]})).all()
 
 
 def test_token_by_token_the_logits_are_the_same(x64):
