@@ -50,7 +50,7 @@ def test_each_part_has_an_example_of_each_class(count, fraction):
 
 def test_arrays_may_have_their_parts_names_and_trees():
     names = np.array(["eel", "ant"] * 5)
-    for form in (object, "S"):
+    for form in (object, "S", np.dtypes.StringDType()):
         assert data.from_arrays(np.arange(10), names.astype(form)).class_names == ("ant", "eel")
     tree = {"words": np.arange(10)[:, None], "length": np.ones(10, int)}
     held = ({"words": np.array([[7]]), "length": np.array([1])}, ["eel"])
@@ -78,7 +78,7 @@ def test_an_image_is_cut_in_the_middle_and_resized(tmp_path):
     pixels = np.zeros((4, 8, 3), np.uint8)
     pixels[:, 3:] = 200
     pixels[:, 6:] = 100
-    for name in ("a", "b"):
+    for name in ("_a", "b"):
         (tmp_path / name).mkdir()
         for k in range(3):
             Image.fromarray(pixels).save(tmp_path / name / f"{k}.png")
@@ -115,6 +115,7 @@ REFUSED = {
     "must leave examples to train on": (PIXELS, LABELS, {"validation": 0.5, "test": 0.5}),
     "train: inputs and labels must have one entry": (PIXELS[1:], LABELS, {}),
     "test: inputs must be .* as in training": (PIXELS, LABELS, {"test": (FIRST, LABELS)}),
+    "label nan of example 2 is no name": (PIXELS, np.array(["a", "b", np.nan], object)[LABELS], {}),
     "the label 3 of example 2 must be one of the 3": (PIXELS, LABELS + (LABELS == 2), {}),
     "label d of example 0 .* classes, a, b, c": (PIXELS, np.array([*"dbc"])[LABELS], {}),
     r"got \(30, 1, 4, 5\):.* puts the channels last": (FIRST[:, :1], LABELS, {}),

@@ -204,8 +204,13 @@ def held_out(fractions: Mapping[str, float], seed: int) -> str:
 def _labels(part: str, values: Any) -> np.ndarray:
     """Convert labels to a vector of integers or of names."""
     labels = np.asarray(values)
-    if labels.dtype.kind == "O":  # such as names from a table
-        labels = np.array(labels.tolist())
+    if labels.dtype.kind in "OTU":  # such as names from a table
+        rows = np.asarray(values, object)
+        named = [isinstance(row, str) for row in rows.flat]
+        if any(named) and not all(named):  # NumPy would make the name "nan" of a missing one
+            row = named.index(False)
+            raise ValueError(f"{part}: the label {rows.flat[row]} of example {row} is no name.")
+        labels = np.array(rows.tolist())
     if labels.dtype.kind == "S":
         labels = np.char.decode(labels, "utf-8")
     if labels.dtype.kind not in "iubU" or labels.ndim != 1:

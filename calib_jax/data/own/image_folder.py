@@ -145,7 +145,9 @@ def _is_image(path: pathlib.Path, folder: pathlib.Path) -> bool:
 
 
 def _folders(place: pathlib.Path) -> list[pathlib.Path]:
-    return sorted(path for path in place.iterdir() if path.is_dir() and path.name[0] not in "._")
+    """List the folders in a folder, without hidden ones and __MACOSX."""
+    hidden = (".", "__")
+    return sorted(p for p in place.iterdir() if p.is_dir() and not p.name.startswith(hidden))
 
 
 def _listed_in_csv(place: pathlib.Path, name: str) -> Iterator[Row]:
