@@ -182,10 +182,10 @@ def test_the_size_of_the_vocabulary_and_the_end_that_is_cut(tmp_path):
         dataset = data.from_texts(path, length=2, words=4, cut=cut)
         assert dataset.vocabulary.words == ("it", "was", "order")
         assert {text for text, _ in parts_of(dataset)["train"]} == {words}
-    lines = [f"seen {k},{k % 2},train" for k in range(4)] + ["never before,0,test", "...,1,test"]
+    lines = [f"seen {k},{k % 2},train" for k in range(4)] + ["a,0,test", "..,1,test", "?,1,"]
     dataset = data.from_texts(table(tmp_path, lines), validation=0.5)
-    assert "50% for validation held out of each class with seed 0; 2 wi" in dataset.description
-    assert "2 without a known word; 2 to train, 2 to validate, 2 to test" in dataset.description
+    assert "50% for validation held out of each class with seed 0; 3 wi" in dataset.description
+    assert "3 without a known word; 2 to train, 3 to validate, 2 to test" in dataset.description
 
 
 def test_a_column_may_give_the_parts(tmp_path):

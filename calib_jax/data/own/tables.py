@@ -191,8 +191,8 @@ def from_texts(
     labels = numbered([row.label for row in rows], names)
     fractions = {"validation": validation, "test": test}
     given = [row.part for row in rows]
-    first: dict[tuple[str, ...], int] = {}
-    copies = [first.setdefault(tuple(text), place) for place, text in enumerate(split_up)]
+    first: dict[Any, int] = {}  # a text without words has no copies
+    copies = [first.setdefault(tuple(text) or place, place) for place, text in enumerate(split_up)]
     for place, copied in enumerate(copies):
         if given[place] != given[copied]:
             raise reading.Unreadable(
