@@ -26,11 +26,11 @@ MOST_SHARED = 0.03  # of the scored examples, or of the fitted ones
 SETTLED = "converged"  # the state of a fit whose parameters are the optimum
 # Calibrators whose parameters have one shape for any number of rows: rows of weight 0 are added, so
 # that sets of similar sizes share compiled programs.
-_PADDED = ("temperature", "platt", "vector", "matrix", "dirichlet", "beta")
+PADDED = ("temperature", "platt", "vector", "matrix", "dirichlet", "beta")
 
 
 def requested(
-    calibrate: str | None, criterion: str | Sequence[str], **sources: Any
+    calibrate: str | None, criterion: str | Sequence[str], per: str | None = None, **sources: Any
 ) -> dict[str, str]:
     """Validate the request of a calibrator; return the columns of a report, with their criteria.
 
@@ -41,6 +41,7 @@ def requested(
       calibrate: NAME, NAME:option=value:option=value, or the same with an import path MODULE:NAME;
         None or "" for no calibrator.
       criterion: what a temperature minimises, or several.
+      per: the column of groups that have a temperature each, or None.
       **sources: the examples of the fit, `fit_on` and `cross_fit`, of which one is given; without
         any, they are chosen later.
 
@@ -50,7 +51,7 @@ def requested(
     criteria = [criterion] if isinstance(criterion, str) else [*dict.fromkeys(criterion)] or [EXACT]
     given = [name for name, source in sources.items() if source is not None]
     if not calibrate:
-        if given := [*given, *["criterion"] * (criteria != [EXACT])]:
+        if given := [*given, *["criterion"] * (criteria != [EXACT]), *["per"] * (per is not None)]:
             raise ValueError(f"{' and '.join(given)} needs calibrate, the name of a calibrator.")
         return {}
     if sources and len(given) != 1:
@@ -95,11 +96,6 @@ def columns_of(
 def _values_of(rows: Any) -> Array:
     """Return the logits, the confidences or the scores."""
     return jnp.asarray(getattr(rows, "score", getattr(rows, "confidence", rows)))
-
-
-def takes_padding(name: str | None) -> bool:
-    """Check whether a calibrator is fitted with rows of weight 0 at the end."""
-    return name is not None and name_and_options(name)[0] in _PADDED
 
 
 def evidence(

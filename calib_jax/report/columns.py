@@ -297,7 +297,7 @@ def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Prediction
     """Read rows with options of their own: absent options of a row are NaN."""
     how, words = columns.how, texts(columns.cells("labels"))
     named = columns.cells("options").tolist() if "options" in columns.roles else [None] * len(cells)
-    rows, right = list[dict[str, float]](), list[int]()
+    rows, right = list[dict[str, float]](), list[str]()
     for cell, names, label in zip(cells, named, words, strict=True):
         given = cell if isinstance(cell, Mapping) else {}
         if isinstance(cell, list):
@@ -306,25 +306,37 @@ def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Prediction
             given = dict(zip(names, map(str, cell), strict=True)) if differ else {}
         row = {str(k): number(str(each)) for k, each in given.items() if each is not None}
         rows.append(row)
-        right += places_of([label], row, len(row), how.first_label)
-        if right[-1] < 0 or len(row) < 2 or any(map(math.isnan, row.values())):
+        (place,) = places_of([label], row, len(row), how.first_label)
+        if place < 0 or len(row) < 2 or any(map(math.isnan, row.values())):
             raise Unreadable(
                 f"row {len(rows):,} of {how.path} has {kind} '{shown(str(cell))}', label"
                 f" '{shown(label)}': give two numbers or more, by option or in a list, and a label"
                 f" of its options: {listed(list(row), 5) or 'none'}."
             )
-    first, fewest, most = list(rows[0]), min(map(len, rows)), max(map(len, rows))
+        right.append(list(row)[place])
+    first, fewest, most = list(_in_order(rows[0], True)), min(map(len, rows)), max(map(len, rows))
     if all(row.keys() == rows[0].keys() for row in rows):  # these are classes, in any order
         matrix = np.array([[row[name] for name in first] for row in rows])
-        places = [first.index(list(row)[k]) for row, k in zip(rows, right, strict=True)]
         note = f"{how.path}: the classes are {_numbered(first, 0)}."
-        labels = np.array(places) + how.first_label
+        labels = np.array([*map(first.index, right)]) + how.first_label
         return Predictions(matrix, labels, class_names=tuple(first), kind=kind, notes=(note,))
-    matrix = np.array([[*row.values(), *[np.nan] * (most - len(row))] for row in rows])
     types = texts(columns.cells("types")) if "types" in columns.roles else [""] * len(rows)
     ordinal = np.isin([text.lower() for text in types], _ORDINAL)
+    rows = [*map(_in_order, rows, ordinal.tolist())]
+    matrix = np.array([[*row.values(), *[np.nan] * (most - len(row))] for row in rows])
+    places = [list(row).index(name) for row, name in zip(rows, right, strict=True)]
     note = f"{how.path}: rows of {fewest} to {most} options of their own."
-    return Predictions(matrix, np.array(right), kind=kind, notes=(note,), ordinal=ordinal)
+    return Predictions(matrix, np.array(places), kind=kind, notes=(note,), ordinal=ordinal)
+
+
+def _in_order(row: dict[str, float], is_kept: bool) -> dict[str, float]:
+    """Sort options that are numbers, and names by the alphabet unless their order is kept.
+
+    An object of JSON has no order, and some writers sort options by their probability.
+    """
+    if not any(math.isnan(number(name)) for name in row):
+        return dict(sorted(row.items(), key=lambda option: number(option[0])))
+    return row if is_kept else dict(sorted(row.items()))
 
 
 def _of_classes(columns: Columns, prefixed: Mapping[str, str], kind: str) -> Predictions:

@@ -71,11 +71,8 @@ def of_harness(how: Request, samples: Sequence[Mapping[str, Any]]) -> Rows:
             if document in rows:
                 again = f"the question of doc_id {shown(str(document))} again"
                 raise ValueError(f"it has {again}: give a file of one task and one run")
-            read = _chosen(sample, how.first_label) if of_choices else _generated(sample)
-            rows[document] = read
-    if not of_choices:
-        return [*rows.values()], notes
-    numbered = all(isinstance(document, int) for document in rows)
+            rows[document] = _chosen(sample, how.first_label) if of_choices else _generated(sample)
+    numbered = of_choices and all(isinstance(document, int) for document in rows)
     return [rows[document] for document in (sorted(rows) if numbered else rows)], notes
 
 

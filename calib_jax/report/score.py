@@ -228,7 +228,7 @@ def score(
     others: dict[str, Any] = {} if compare is None else {compare_name: compare}
     others = {**compare} if isinstance(compare, Mapping) else others
     calibration.check_distinct([name, *others])
-    columns = calibration.requested(calibrate, criterion, fit_on=fit_on, cross_fit=cross_fit)
+    columns = calibration.requested(calibrate, criterion, per, fit_on=fit_on, cross_fit=cross_fit)
     checks.one_of("method", method, INTERVALS)
     checks.seed(seed)
     checks.num_bins(num_bins)
@@ -382,7 +382,7 @@ def _evaluate(
         by_class = {*calibrators.catalogue()} - {"temperature", "ensemble_temperature"}
         if varies and model in columns_of and str(calibrate).partition(":")[0] in by_class:
             raise ValueError(f"score: {calibrate} needs the same classes in all rows.")
-        padded = calibration.takes_padding(calibrate)
+        padded = str(calibrate).partition(":")[0] in calibration.PADDED
         examples = other and calibration.evidence(record, other, values, padded)
         by_group = None if per is None else (_group(record, per), _group(other or record, per))
         for column, by in columns_of.get(model, {}).items():
@@ -602,7 +602,7 @@ def _ordinal(scoring: Scoring) -> list[Part]:
     given, name, found = scoring.first, "ranked_probability_score", list[questions.OfGroup]()
     if given.ordinal is None:
         return []
-    sizes = np.sum(np.asarray(given.logits) > -np.inf, axis=-1) * given.ordinal
+    sizes = np.sum(~np.isnan(np.asarray(given.logits)), axis=-1) * given.ordinal
     several = sorted({*sizes.tolist()} - {0})
     ending = ", options={}" * (len(several) > 1)
     masks = {"ordinal=yes" + ending.format(size): sizes == size for size in several}

@@ -87,13 +87,9 @@ def test_an_average_is_fitted_on_the_average_of_its_files(files):
     mean = report.average([jnp.asarray(each["logits"]) for each in held])
     np.testing.assert_allclose(np.exp(mean).sum(axis=1), 1, rtol=1e-5)
     test = [arrays(file) for file in models]
-    expected = report.score(
-        report.average([jnp.asarray(each["logits"]) for each in test]),
-        test[0]["labels"],
-        calibrate="temperature",
-        fit_on=(mean, held[0]["labels"]),
-        **FEW,
-    )
+    given = report.average([jnp.asarray(each["logits"]) for each in test])
+    how = {"calibrate": "temperature", "fit_on": (mean, held[0]["labels"])}
+    expected = report.score(given, test[0]["labels"], **how, **FEW)
     found, wanted = temperatures(result), temperatures(expected)["temperature"]
     assert found["temperature of mean of 2"] == pytest.approx(wanted, rel=1e-5)
     assert f"of {fits[0]}, {fits[1]}, T = " in str(result)

@@ -105,19 +105,19 @@ def lines(path, rows):
 
 
 def options_file(path, num_rows=240, seed=0, sizes=4):
-    """Write questions of two options or more; return logits and places of the labels."""
+    """Write questions of two options or more, in any order; return logits and places of labels."""
     random = np.random.default_rng(seed)
     rows, expected = [], []
     for k in range(num_rows):
         size = 2 + k % sizes
         z = random.standard_normal(size)
         place = int(random.integers(size))
-        names = [f"{k}-{j}" for j in range(size)]
+        z[place - 1] -= np.inf if k % 7 == 0 else 0  # a grade that no model states
         kind = "score" if size in (3, 4) else "choice"
-        p = dict(zip(names, softmax(z).tolist(), strict=True))
-        rows.append(
-            {"probabilities": p, "label": names[place], "question": f"{seed} {k}", "type": kind}
-        )
+        names = [f"{k if kind == 'choice' else ''}{8 + j}" for j in range(size)]
+        given = {names[j]: z[j] for j in random.permutation(size)}
+        rows.append({"logits": given, "label": names[place], "question": f"{seed} {k}"})
+        rows[-1]["type"] = kind
         expected.append((z, place))
     return lines(path, rows), expected
 
@@ -181,13 +181,10 @@ def test_the_same_options_in_every_row_are_classes(tmp_path):
 
 
 def test_responses_of_decision_models(tmp_path):
+    p = {"a": 0.5, "b": 0.25, "c": 0.25}
     answers = {
         "urgent": {"type": "noul", "noul": 0.75},
-        "team": {
-            "type": "choice",
-            "choice": "a",
-            "probabilities": {"a": 0.5, "b": 0.25, "c": 0.25},
-        },
+        "team": {"type": "choice", "choice": "a", "probabilities": p},
     }
     row = {"id": "t", "model": "m", "answers": answers, "labels": {"urgent": True, "team": "c"}}
     (model,) = read_models(lines(tmp_path / "a.jsonl", [row]))
@@ -283,12 +280,13 @@ def test_a_temperature_for_each_group(tmp_path):
     options = {"calibrate": "temperature", "cross_fit": 2}
     one = report.score(given, labels, groups=groups, **options, **FEW)
     np.savez(tmp_path / "run.npz", logits=given, labels=labels, groups=groups)
-    options |= {"predictions": [str(tmp_path / "run.npz")], "per": "group", "per_group": False}
-    per = report.score_files(**options, resamples=20)
+    file = {"predictions": [str(tmp_path / "run.npz")], "per": "group", "per_group": False}
+    per = report.score_files(**options, **file, resamples=20)
     assert not per.groups
     assert per.value("nll", "temperature") < one.value("nll", "temperature") - 0.02
-    with pytest.raises(ValueError, match="no such column of groups"):
-        report.score(given, labels, per="type", calibrate="temperature", cross_fit=2)
+    for how, message in ((options, "no such column of groups"), ({}, "per=type needs calibrate")):
+        with pytest.raises(ValueError, match=message):
+            report.score(given, labels, per="type", **how)
 
 
 def test_predicted_losses_are_those_of_inference():
