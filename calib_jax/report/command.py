@@ -105,9 +105,11 @@ def score_files(
     given = [(file, model) for each in predictions for model, file in read.models_in(each).items()]
     if not given:
         raise ValueError("there is nothing to score: give a file of predictions.")
-    files = [*given, *((file, "") for file in compare)]
+    files = _named([*given, *((file, "") for file in compare)])
     how: dict[str, Any] = {"probabilities": probabilities, "first_label": first_label, "per": per}
-    models = _read(_named(files), clusters=clusters or None, **how)
+    models = _read(files[: len(given)], clusters=clusters or None, **how)
+    number = len(models) if average else 1  # a file may hold several models
+    models += _read(files[len(given) :], models[0], clusters=clusters or None, **how)
     fits = _read([(file, "") for file in held_out], models[0], **how)
     if average and not models[0].of_classes:
         raise ValueError("--average is for predictions of classes: leave it out.")
@@ -121,7 +123,6 @@ def score_files(
     notes = [note for each in (*models, *fits) for note in each.notes]
     used = ["weights", *["groups"] * per_group, *["clusters"] * (clusters != "")]
     models, of_rows = records.on_same_rows(models, used)
-    number = len(given) if average else 1
     if average:
         mean = records.mean_of(models[:number])._replace(model=f"mean of {number}")
         models, notes = [mean, *models[number:]], [*mean.notes, *notes]

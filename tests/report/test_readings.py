@@ -134,6 +134,8 @@ def test_several_models_in_a_table_of_classes_are_compared_on_their_questions(tm
     path.write_text("\n".join(["label,logit_0,logit_1,question,model_name", *rows]))
     scored = report.score_files(predictions=[str(path)], metrics=["accuracy"], resamples=20)
     assert [*scored.reliability] == ["a", "b"]
+    mean = report.score_files(predictions=[str(path)], average=True, metrics=["nll"], resamples=20)
+    assert [*mean.reliability] == ["mean of 2"]
     path.write_text("label,logit_0,logit_1,model_name\n0,1,0,a\n1,1,0,b\n")
     with pytest.raises(ValueError, match="a and b differ in the label of the same example"):
         report.score_files(predictions=[str(path)])
