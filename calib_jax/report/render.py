@@ -168,7 +168,11 @@ def aligned(table: Rows, width: float = math.inf) -> str:
 
 def _aligned(table: Rows, width: float) -> list[str]:
     columns = [[*map(one_line, column)] for column in zip(*table, strict=True)]
-    first, *rest = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
+    columns = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
+    # Each block begins with the columns that tell the rows apart, such as the group and the model.
+    sizes = range(1, len(columns))
+    number = next((k for k in sizes if len({*zip(*columns[:k], strict=True)}) == len(table)), 1)
+    first, *rest = [*map("  ".join, zip(*columns[:number], strict=True))], *columns[number:]
     blocks: list[str] = []
     while rest or not blocks:
         ends = itertools.accumulate((2 + len(column[0]) for column in rest), initial=len(first[0]))

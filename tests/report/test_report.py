@@ -281,6 +281,8 @@ def test_lines_of_text_are_no_longer_than_the_terminal():
     table = [["metric", "A", "bins"], ["error", ".1", ""], ["ece", ".2", "15"]]
     first, second = "metric  A\nerror   .1\nece     .2", "metric  bins\nece     15"
     assert render.aligned(table, 12) == f"{first}\n\n{second}"
+    table = [["g", "model", "a", "b"], ["x", "A", "1", "2"], ["x", "B", "3", "4"]]
+    assert render.aligned(table, 12).splitlines()[5:] == ["x  A      2", "x  B      4"]
 
 
 OF_ANSWERS = ["error", "ece", "signed_gap"]
