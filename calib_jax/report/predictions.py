@@ -405,10 +405,9 @@ def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[li
         paired = [each.rows([of[answer] for answer in shared]) for each, of in both]
         left = [(len(of) - len(shared), each.model) for each, of in both if len(of) > len(shared)]
         if left:
-            number = counted(len({question for question, _ in shared}), "question")
+            size = counted(len({question for question, _ in shared}), "question")
             out = ", ".join(f"{count:,} of {model}" for count, model in left)
-            note = f"Compared on the {number} that all models share: answers left out: {out}."
-            notes.append(note)
+            notes.append(f"Compared on the {size} that all models share: answers left out: {out}.")
     for column in [*["labels"] * first.of_classes, *used]:
         for other in paired[1:]:
             if not _are_equal(getattr(paired[0], column), getattr(other, column)):

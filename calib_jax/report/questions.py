@@ -56,11 +56,10 @@ def threshold_request(text: str) -> tuple[str, float]:
 def thresholds(scoring: Scoring, request: str) -> Table:
     """Find the threshold above which the error rate is guaranteed, of each model and group."""
     kind, risk = threshold_request(request)
-    level, models = scoring.interval["level"], scoring.models
-    if kind == "precision":
-        models = scoring.of_event
-        if scoring.event is None:
-            raise ValueError("threshold_for=precision is of an event: it needs two classes.")
+    level = scoring.interval["level"]
+    models = scoring.of_event if kind == "precision" else scoring.models
+    if not models:
+        raise ValueError("threshold_for=precision is of an event: it needs two classes.")
     replaced = {fit["predictions"] for fit in scoring.fits.values()} - scoring.fits.keys()
     rows = [["threshold for", "predictions", "answer above", "answered", "wrong among these"]]
     models = {model: one for model, one in models.items() if model not in replaced}
@@ -79,16 +78,15 @@ def thresholds(scoring: Scoring, request: str) -> Table:
 
 def more_rows(one: Evaluation, risk: float, level: float) -> str:
     """Compute how many more examples like these would give a threshold."""
-    logits, labels = (np.asarray(each) for each in one.copies[:2])
-    ids = np.arange(len(labels)) if one.cluster is None else one.cluster
-    tried = [times for times in _TIMES if len(labels) * times <= 10**6]
+    confidence, hit = one.top_label()  # copies of the logits would take too much memory
+    ids = np.arange(len(hit)) if one.cluster is None else one.cluster
+    tried = [times for times in _TIMES if len(hit) * times <= 10**6]
     for times in tried:
-        rows, hits = (np.concatenate([each] * times) for each in (logits, labels))
-        given = (Stated(rows[:, 0], hits), None) if is_stated(rows) else (rows, hits)
+        rows = Stated(np.tile(confidence, times), np.tile(hit.astype(int), times))
         clusters = np.concatenate([ids + k * len(ids) for k in range(times)])
-        found = inference.guaranteed_coverage(*given, risk=risk, level=level, clusters=clusters)
+        found = inference.guaranteed_coverage(rows, risk=risk, level=level, clusters=clusters)
         if not math.isnan(found.threshold):
-            return f"{(times - 1) * len(labels):,} more rows like these would be needed"
+            return f"{(times - 1) * len(hit):,} more rows like these would be needed"
     return "no threshold holds" + ", also with many more rows" * bool(tried)
 
 
@@ -166,12 +164,10 @@ def predicted_losses(scoring: Scoring) -> Table:
 
 def rows_needed(scoring: Scoring) -> Table | None:
     """Compute the numbers of examples that detect an ECE or a difference, or fit a temperature."""
-    first, *others = scoring.given.values() or [None]
-    if first is None or not first.counts or first.cluster is not None:
+    models = [each for each in scoring.given.values() if each.present.sum() >= _LEAST_ROWS]
+    if not models or not models[0].counts or models[0].cluster is not None:
         return None
-    if first.present.sum() < _LEAST_ROWS:
-        return None
-    needed = inference.rows_needed(first, other=others[0] if others else None)
+    needed = inference.rows_needed(models[0], other=models[1] if models[1:] else None)
     asked = (
         *("detect an ECE of 2 points", "tell error rates 1 point apart"),
         *("tell ECEs 2 points apart", "fit a temperature within 5 %"),

@@ -284,7 +284,7 @@ def test_a_temperature_for_each_group(tmp_path):
     per = report.score_files(**options, **file, resamples=20)
     assert not per.groups
     assert per.value("nll", "temperature") < one.value("nll", "temperature") - 0.02
-    for how, message in ((options, "no such column of groups"), ({}, "per=type needs calibrate")):
+    for how, message in ((options, "no such column of groups"), ({}, "per needs calibrate")):
         with pytest.raises(ValueError, match=message):
             report.score(given, labels, per="type", **how)
 
