@@ -71,7 +71,8 @@ def role_of(name: str) -> str:
     """
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
     words = [word for word in re.split(r"[\W_]+", separated) if not _NEAR_WORDS.fullmatch(word)]
-    near = _NEAR_NAMES.get(words[-1], "") if words[:-1] in ([], ["y"]) and words else ""
+    is_near = words[:-1] in ([], ["y"]) and not _PREFIXED.fullmatch(name)  # logit_no is of a class
+    near = _NEAR_NAMES.get("".join(words[-1:]), "") if is_near else ""
     return _OWN_NAMES.get(name.strip().lower(), near)
 
 
@@ -136,8 +137,7 @@ class Columns:
 
     def is_numeric(self, name: str) -> bool:
         """Check whether the first cell of a column is a number; this does not use the column."""
-        first = texts(np.asarray(self._get(name))[:1])
-        return bool(first) and not math.isnan(number(first[0]))
+        return not all(map(math.isnan, map(number, texts(np.asarray(self._get(name))[:1]))))
 
     def numbers(self, key: str, *, finite: bool = False) -> np.ndarray:
         """Read a column of numbers; of numbers with the sign %, the hundredth part."""

@@ -82,7 +82,7 @@ FROM_1 = {"first_label": 1}
 TABLES = {
     "names": ("label,cat,dog\ndog,0.5,2\ncat,1,0", {}, [[0.5, 2], [1, 0]], [1, 0], "dog = 1."),
     "left": ("id,cat,label,dog,n\n7,1,cat,2,7\n8,2,dog,3,5", {}, [[1, 2], [2, 3]], [0, 1], "id."),
-    "prefix": ("n,logit_a,label,logit_b\n1,0.5,b,2\n9,2,a,0", {}, [[0.5, 2], [2, 0]], [1, 0], "n."),
+    "near": ("n,logit_no,label,logit_id\n1,1,id,2\n9,2,no,0", {}, [[1, 2], [2, 0]], [1, 0], "n."),
     "numbers": ("label,logit_a,logit_b\n1,5,2\n0.0,2,0", {}, [[5, 2], [2, 0]], [1, 0], "b = 1."),
     "from 1": ("label,logit_1,logit_2\n1,0.5,2\n2,2,0", FROM_1, [[0.5, 2], [2, 0]], [0, 1], ""),
     "from 0": ("label,logit_0,logit_1\n1,0.5,2\n2,2,0", FROM_1, [[0.5, 2], [2, 0]], [0, 1], ""),
