@@ -330,6 +330,8 @@ def ranked_if_scored(stat: Any) -> Any:
     """Sort scored rows; return any other statistic unchanged, rows as device arrays."""
     if not isinstance(stat, Rows):
         return stat
+    if not len(stat["weight"]):  # no row is like one row of weight 0
+        stat = jax.tree.map(lambda column: jnp.zeros((1, *column.shape[1:]), column.dtype), stat)
     if "scores" in stat.columns:
         return ScoredClasses.of(stat)
     return Ranked.of(stat) if "score" in stat.columns else jax.tree.map(jnp.asarray, stat)

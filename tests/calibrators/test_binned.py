@@ -84,7 +84,6 @@ def test_near_ties_are_pooled_as_a_slow_loop_does(dtype, x64):
         np.append(np.arange(63.0), -1000.0),  # the last one pulls all others down, one a round
         np.append(1000.0, np.arange(63.0)),
         np.random.default_rng(0).standard_normal(64).cumsum(),
-        np.ones(64),
     ],
 )
 def test_pooling_is_a_slow_loop_in_its_worst_cases(target):

@@ -107,7 +107,6 @@ def test_labels_are_widened_or_clipped_and_weights_and_scores_keep_their_size(dt
     ("given", "message"),
     [
         (None, "logits must be real numbers, got"),
-        ("text", "logits must be real numbers, got"),
         ([[1.0], [2.0, 3.0]], "logits must be real numbers, got lists of different lengths"),
         (np.array([["a"]]), "logits must be real numbers, got <U1"),
         (metrics.ece, "logits must be real numbers, got"),

@@ -175,11 +175,12 @@ WRONG_WEIGHTS = ([-1.0], [np.nan], [np.inf], 20 * [1e38], 20 * [1e29])
 def test_what_cannot_be_measured_is_nan(name):
     logits, labels = sample(20)
     ones = np.ones(20, np.float32)
-    without = value_of(CATALOGUE[name], logits, labels, 0 * ones)
-    if name in COUNTS:
-        assert not np.any(without)
-    else:
-        assert_nan(name, without)
+    for rows in (20, 0):
+        without = value_of(CATALOGUE[name], logits[:rows], labels[:rows], 0 * ones[:rows])
+        if name in COUNTS:
+            assert not np.any(without)
+        else:
+            assert_nan(name, without)
     for wrong in WRONG_WEIGHTS:
         weights = np.concatenate([wrong, ones[len(wrong) :]]).astype(np.float32)
         assert_nan(name, value_of(CATALOGUE[name], logits, labels, weights))
