@@ -133,7 +133,7 @@ def score_files(
         names = [GIVEN]
     calibration.check_distinct(names)
     ids, on_clusters = _clusters_of(models[0], clusters)
-    evidence = _evidence(names, fits, number)
+    evidence = _evidence(names, [each.model for each in models], fits, number)
     if evidence and (left := [model for model in names if model not in evidence]):
         note = f"{', '.join(left)}: not calibrated, because --fit_on is given for"
         on_clusters.append(f"{note} {', '.join(evidence)}: repeat it for every model, in order.")
@@ -202,18 +202,26 @@ def _clusters_of(given: Predictions, chosen: str | None) -> tuple[np.ndarray | N
     return ids, [note] * bool(note)
 
 
-def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dict[str, Predictions]:
+def _evidence(
+    names: Sequence[str], models: Sequence[str], fits: list[Predictions], number: int
+) -> dict[str, Predictions]:
     """Find the examples that each model is fitted on: by the name of the model, or in their order.
 
     An average of several files is fitted on one file, or on the average of as many files.
+
+    Args:
+      names: the name of each model in the report.
+      models: its name in its file.
+      fits: the examples; those of models that are not scored are left out.
+      number: how many models are averaged.
     """
-    if len(names) > 1 and fits and all(fit.model for fit in fits):
-        return {fit.model: fit for fit in fits}
+    own = {fit.model: fit for fit in fits if fit.model}
+    if number == 1 < max(len(names), len(own)) and len(own) == len(fits):
+        return {name: own[of] for name, of in zip(names, models, strict=True) if of in own} or own
     if number > 1 and len(fits) in (number, number + len(names) - 1):
         averaged = [fit._replace(model=fit.file) for fit in fits[:number]]
         mean = records.mean_of(records.on_same_rows(averaged, ["weights"])[0])
-        file = ", ".join(fit.file for fit in averaged)
-        fits = [mean._replace(model="", file=file), *fits[number:]]
+        fits = [mean._replace(model="", file=", ".join(f.file for f in averaged)), *fits[number:]]
     if len(fits) not in (0, 1, len(names)):
         sizes = f"{counted(len(fits), 'time')}, for {counted(len(names), 'model')}"
         raise ValueError(f"--fit_on is given {sizes}: give it once, or for each model in order.")

@@ -13,6 +13,7 @@ from calib_jax import inference, metrics
 from calib_jax.core.values import is_stated
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Stated
+from calib_jax.report.columns import number
 from calib_jax.report.render import Table
 
 if TYPE_CHECKING:
@@ -38,16 +39,13 @@ def of_groups(models: Mapping[str, Evaluation], masks: Mapping[str, Any]) -> Ite
 
 
 def threshold_request(text: str) -> tuple[str, float]:
-    """Parse accuracy:0.95, error:0.05 or precision:0.9; return the kind and the largest error.
+    """Parse accuracy:0.95, error:5% or precision:0.9; return the kind and the largest error.
 
     >>> threshold_request("accuracy:0.9")[0], round(threshold_request("precision:0.9")[1], 6)
     ('accuracy', 0.1)
     """
-    kind, _, number = text.partition(":")
-    try:
-        share = float(number)
-    except ValueError:
-        share = math.nan
+    kind, _, share_text = text.partition(":")
+    share = number(share_text)
     if kind not in ("accuracy", "error", "precision") or not 0 < share < 1:
         raise ValueError(f"threshold_for must be like accuracy:0.95 or error:0.05, got {text!r}.")
     return kind, share if kind == "error" else 1 - share

@@ -62,6 +62,12 @@ def test_every_model_is_calibrated_by_its_own_file(files):
         assert fit in result._repr_markdown_()
     with pytest.raises(ValueError, match="80 of 80 scored examples"):
         scored(models, [files["val_a"], files["a"]])
+    # One file of several models, by their names, also where others have no part in the report.
+    held = [arrays(file) for file in (fits[1], *fits)]
+    both = {key: np.concatenate([each[key] for each in held]) for key in held[0]}
+    np.savez(file := fits[0].replace("val_a", "all"), **both, models=np.repeat([*"bac"], 80))
+    assert [*temperatures(scored(models, [file], name=["x", "y"])).values()] == alone
+    assert temperatures(scored(models[1:], [file]))["temperature"] == alone[1]
 
 
 def test_one_file_is_that_of_the_first_model_and_the_report_says_so(files):
@@ -100,16 +106,9 @@ def separable():
     """Score with a temperature fitted on examples that are all classified correctly."""
     logits, labels = sample(2, 0)
     held, _ = sample(2, 1)
-    return report.score(
-        logits,
-        labels,
-        calibrate="temperature",
-        fit_on=(held, held.argmax(-1)),
-        compare={"other": logits / 2},
-        groups=np.arange(len(labels)) % 2,
-        per_class=True,
-        **FEW,
-    )
+    how = {"calibrate": "temperature", "fit_on": (held, held.argmax(-1)), "per_class": True}
+    how |= {"compare": {"other": logits / 2}, "groups": np.arange(len(labels)) % 2}
+    return report.score(logits, labels, **how, **FEW)
 
 
 @pytest.mark.slow
