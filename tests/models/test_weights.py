@@ -207,8 +207,8 @@ def arrays(dtypes=DTYPES):
 @pytest.mark.parametrize("suffix", ["npz", "safetensors"])
 def test_what_is_written_is_read(suffix, tmp_path):
     written = arrays(DTYPES if suffix == "safetensors" else DTYPES[:-1])
-    written["file"] = np.arange(6.0).reshape(2, 3).T  # neither its name nor its order matters
-    written["big-endian"] = np.arange(3, dtype=">f4")
+    # Neither the name "file" nor the order of its values matters.
+    written |= {"file": np.arange(6.0).reshape(2, 3).T, "big-endian": np.arange(3, dtype=">f4")}
     path = tmp_path / f"weights.{suffix}"
     for _ in range(2):  # the second time over the first
         models.write_weights(path, written)
