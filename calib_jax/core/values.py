@@ -34,15 +34,13 @@ _FEW = 32  # rows that are read first
 
 
 class InvalidValues(NamedTuple):
-    """The number of invalid rows by cause, the total weight, and rows that seem probabilities."""
+    """The number of invalid rows by cause, and the total weight."""
 
     not_finite: Real[Array, ""]
     wrong_label: Real[Array, ""]
     a_wrong_label: Real[Array, ""]
     wrong_weight: Real[Array, ""]
     weight: Real[Array, ""]
-    alike: Real[Array, ""]
-    judged: Real[Array, ""]
 
 
 def judge(name: str, logits: Logits, labels: Labels, weights: Any, num_rows: int = 0) -> None:
@@ -51,6 +49,7 @@ def judge(name: str, logits: Logits, labels: Labels, weights: Any, num_rows: int
     The message counts `num_rows`, if given, in place of all rows.
     """
     refuse(name, _counted(logits, labels, weights), (num_rows or len(logits), logits.shape[-1]))
+    refuse_probabilities(name, logits, weights)
 
 
 def count_invalid_values(logits: Logits, labels: Labels, weights: Weights | None) -> InvalidValues:
@@ -60,13 +59,11 @@ def count_invalid_values(logits: Logits, labels: Labels, weights: Weights | None
     wrong = ~numerics.valid(labels, max(2, logits.shape[-1])) & counts  # one column: two classes
     if is_stated(logits):
         odd = ~((logits[..., 0] >= 0) & (logits[..., 0] <= 1))
-        alike = judged = jnp.zeros((), int)
     else:
         odd = not_finite(logits)
-        alike, judged = _count_alike(logits, counts)
     of_weights = jnp.sum(~((weights >= 0) & (weights < jnp.inf))), jnp.sum(weights)
     of_labels = jnp.sum(wrong), labels[jnp.argmax(wrong)]
-    return InvalidValues(jnp.sum(odd & counts), *of_labels, *of_weights, alike, judged)
+    return InvalidValues(jnp.sum(odd & counts), *of_labels, *of_weights)
 
 
 _counted = jax.jit(count_invalid_values)
@@ -121,11 +118,15 @@ def refuse(
     ):
         if count:
             raise ValueError(f"{name}: {count} of {num_rows} {problem}")
-    refuse_alike(name, int(counts.alike), int(counts.judged))
 
 
 # --------------------------------------------------------------------------------------------
-# Probabilities passed as logits.
+# Probabilities passed as logits. NumPy judges them: compiled, this took longer than most metrics.
+
+
+def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
+    """Raise an error if nearly all rows of positive weight, 20 or more, look like probabilities."""
+    refuse_alike(name, *count_alike(logits, weights))
 
 
 def refuse_alike(name: str, alike: int, judged: int) -> None:
@@ -140,50 +141,47 @@ def refuse_alike(name: str, alike: int, judged: int) -> None:
         )
 
 
-def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
-    """Raise an error if nearly all rows of positive weight, 20 or more, look like probabilities."""
-    rows, shape = np.asarray(logits), np.shape(logits)[:-1]
-    counts = np.ones(shape, bool) if weights is None else np.asarray(weights) > 0
-    inside = counts & np.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
-    if np.sum(inside) > _SHARE * np.sum(counts):  # else no program is compiled
-        found = _counted(jnp.asarray(logits), jnp.zeros(shape, int), jnp.asarray(counts, float))
-        refuse_alike(name, int(found.alike), int(found.judged))
-
-
-def _look_like_probabilities(rows: Float[Array, "n classes"]) -> Bool[Array, " n"]:
-    """Check for each row whether it is non-negative and sums to 1.
-
-    A sum may be off by .008, the rounding of 16-bit types, or by the rounding of printed digits if
-    all entries of the row are multiples of .1, .01, ...
-    """
-    rows = numerics.at_least_float32(rows)
-    allowed = jnp.full(rows.shape[:-1], _TOLERANCE, rows.dtype)
-    inside = jnp.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
-    for digits in (4, 3, 2, 1):  # the coarsest rounding that fits all entries comes last
-        units = rows * 10**digits
-        near = jnp.all(jnp.abs(units - jnp.round(units)) <= 10**digits * 1e-6, axis=-1)
-        # Each entry may be off by half of its last digit; the cap of 0.5 excludes a sum of 0.
-        printed = min(0.5, rows.shape[-1] * 0.5 * 10**-digits)
-        allowed = jnp.where(near, max(_TOLERANCE, printed), allowed)
-    return inside & (jnp.abs(jnp.sum(rows, axis=-1) - 1) <= allowed)
-
-
-def _count_alike(logits: Logits, counts: Bool[Array, "*batch"]) -> tuple[Array, Array]:
+def count_alike(logits: Any, weights: Any = None) -> tuple[int, int]:
     """Count the rows that look like probabilities, and the rows that were judged.
 
     A few rows are read first, and the others only if half of the few look like probabilities, so
     the count costs next to nothing for logits. Rows of zeros and ones are not judged: predictions
-    of a tree and one-hot logits have them.
+    of a tree and one-hot logits have them. Nor are rows that are spread over several processes.
     """
-    logits, counts = logits.reshape(-1, logits.shape[-1]), counts.reshape(-1)
+    is_array = isinstance(logits, jax.Array)
+    if is_stated(logits) or (is_array and not logits.is_fully_addressable):
+        return 0, 0
+    if not is_array or jax.default_backend() == "cpu":  # else only a few rows are copied
+        logits = np.asarray(logits)
+    logits = logits.reshape(-1, logits.shape[-1])
+    counts = np.ones(len(logits), bool) if weights is None else np.ravel(np.asarray(weights)) > 0
+    size = min(_FEW, len(counts))
+    few = np.arange(size) * (len(counts) - 1) // max(1, size - 1)
+    alike, judged = _count_alike(np.asarray(logits[few]), counts[few])
+    return _count_alike(np.asarray(logits), counts) if 2 * alike >= judged else (alike, judged)
 
-    def count(rows: Array, counts: Array) -> tuple[Array, Array]:
-        judged = counts & ~jnp.all((rows == 0) | (rows == 1), axis=-1)
-        return jnp.sum(_look_like_probabilities(rows) & judged), jnp.sum(judged)
 
-    few = np.linspace(0, max(0, len(counts) - 1), min(_FEW, len(counts))).astype(int)
-    alike, judged = count(logits[few], counts[few])
-    return lax.cond(2 * alike >= judged, lambda: count(logits, counts), lambda: (alike, judged))
+def _count_alike(rows: np.ndarray, counts: np.ndarray) -> tuple[int, int]:
+    """Count rows that are non-negative and sum to 1, and the rows that were judged.
+
+    A sum may be off by .008, the rounding of 16-bit types, or by the rounding of printed digits if
+    all entries of the row are multiples of .1, .01, ...
+    """
+    judged = int(np.sum(counts))
+    rows = rows[counts & np.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)]
+    if not len(rows):
+        return 0, judged
+    whole = np.all((rows == 0) | (rows == 1), axis=-1)
+    judged -= int(np.sum(whole))
+    rows = rows[~whole].astype(np.result_type(rows, np.float32))
+    allowed = np.full(len(rows), _TOLERANCE)
+    for digits in (4, 3, 2, 1):  # the coarsest rounding that fits all entries comes last
+        units = rows * 10**digits
+        near = np.all(np.abs(units - np.round(units)) <= 10**digits * 1e-6, axis=-1)
+        # Each entry may be off by half of its last digit; the cap of 0.5 excludes a sum of 0.
+        printed = min(0.5, rows.shape[-1] * 0.5 * 10**-digits)
+        allowed = np.where(near, max(_TOLERANCE, printed), allowed)
+    return int(np.sum(np.abs(rows.sum(axis=-1) - 1) <= allowed)), judged
 
 
 # --------------------------------------------------------------------------------------------

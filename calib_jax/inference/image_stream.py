@@ -23,7 +23,7 @@ import numpy as np
 from calib_jax.core import arrays, checks
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
-from calib_jax.core.values import InvalidValues, refuse
+from calib_jax.core.values import InvalidValues, refuse, refuse_probabilities
 from calib_jax.inference.bootstrap import INTERVALS
 from calib_jax.inference.noise_bound import Estimate, of_samples, without_interval
 from calib_jax.inference.resampling import resamples_on_host
@@ -87,6 +87,7 @@ class ImageStream:
                     f" Stream for {member}."
                 )
         refuse(name, _over_images(invalid), (labels.size, logits.shape[-1]), weightless=True)
+        refuse_probabilities(name, logits, weights)
         # An image of void pixels alone is none of the units that are drawn.
         pixels = tuple(range(1, labels.ndim))
         kept = slice(None) if weights is None else np.any(np.asarray(weights) > 0, axis=pixels)

@@ -408,6 +408,7 @@ def values_of(
         computed, invalid, fine = checked_values(members, *flat)
         if not fine:
             values.refuse(name, invalid, flat[0].shape)
+        values.refuse_probabilities(name, flat[0], flat[2])
         return computed
 
     rows = *values.rows_of(name, logits, labels), weights
@@ -469,8 +470,8 @@ def checked_stats(
 def checked_values(members: Members, logits: Any, labels: Any, weights: Any) -> tuple[Any, ...]:
     """Compute every metric, the invalid inputs, and whether the inputs need no closer look."""
     stats, invalid = checked_stats(members, logits, labels, weights)
-    fine = (invalid.not_finite + invalid.wrong_label == 0) & (2 * invalid.alike < invalid.judged)
-    return values_of_stats(dict(members), stats), invalid, fine & (weights is None)
+    fine = (invalid.not_finite + invalid.wrong_label == 0) & (weights is None)
+    return values_of_stats(dict(members), stats), invalid, fine
 
 
 # --------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 
 from calib_jax.core import arrays, checks
 from calib_jax.core.statistics import Joint, Rows, merged
-from calib_jax.core.values import flat_rows, refuse, refuse_alike, rows_of
+from calib_jax.core.values import count_alike, flat_rows, refuse, refuse_alike, rows_of
 from calib_jax.metrics import contract
 from calib_jax.metrics.contract import Metric
 
@@ -77,9 +77,9 @@ class Stream:
         name = ", ".join(self.metrics)
         logits, labels, weights = flat_rows(name, logits, labels, weights, merges=True)
         stats, invalid = _checked_stats(tuple(self.metrics.items()), logits, labels, weights)
-        alike, judged = int(invalid.alike), int(invalid.judged)
-        refuse(name, invalid._replace(alike=0, judged=0), logits.shape, weightless=True)
+        refuse(name, invalid, logits.shape, weightless=True)
         self._add(stats, len(labels))
+        alike, judged = count_alike(logits, weights)
         self._alike, self._judged = self._alike + alike, self._judged + judged
 
     def update_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
