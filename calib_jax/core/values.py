@@ -148,15 +148,13 @@ def count_alike(logits: Any, weights: Any = None) -> tuple[int, int]:
     the count costs next to nothing for logits. Rows of zeros and ones are not judged: predictions
     of a tree and one-hot logits have them. Nor are rows that are spread over several processes.
     """
-    is_array = isinstance(logits, jax.Array)
-    if is_stated(logits) or (is_array and not logits.is_fully_addressable):
+    if is_stated(logits) or not getattr(logits, "is_fully_addressable", True):
         return 0, 0
-    if not is_array or jax.default_backend() == "cpu":  # else only a few rows are copied
+    if jax.default_backend() == "cpu":  # else only a few rows are copied
         logits = np.asarray(logits)
     logits = logits.reshape(-1, logits.shape[-1])
     counts = np.ones(len(logits), bool) if weights is None else np.ravel(np.asarray(weights)) > 0
-    size = min(_FEW, len(counts))
-    few = np.arange(size) * (len(counts) - 1) // max(1, size - 1)
+    few = np.linspace(0, len(counts) - 1, min(_FEW, len(counts)), dtype=int)
     alike, judged = _count_alike(np.asarray(logits[few]), counts[few])
     return _count_alike(np.asarray(logits), counts) if 2 * alike >= judged else (alike, judged)
 

@@ -66,7 +66,7 @@ class Stream:
         self.num_rows = 0
         self.notes: list[str] = []
         self._stats: Joint | None = None  # sums in float64
-        self._alike = self._judged = 0  # rows that look like probabilities, and all
+        self._seen = [0, 0]  # rows that look like probabilities, and all
 
     def update(self, logits: Any, labels: Any = None, weights: Any = None) -> None:
         """Add a batch; if values would make a metric NaN, raise and add nothing."""
@@ -79,8 +79,7 @@ class Stream:
         stats, invalid = _checked_stats(tuple(self.metrics.items()), logits, labels, weights)
         refuse(name, invalid, logits.shape, weightless=True)
         self._add(stats, len(labels))
-        alike, judged = count_alike(logits, weights)
-        self._alike, self._judged = self._alike + alike, self._judged + judged
+        self._seen = [a + b for a, b in zip(self._seen, count_alike(logits, weights), strict=True)]
 
     def update_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
         """Add statistics of `metrics.stats_of`, reduced over devices.
@@ -98,7 +97,7 @@ class Stream:
         """
         if self._stats is None:
             raise ValueError("the stream is empty: add a batch before computing values.")
-        refuse_alike(", ".join(self.metrics), self._alike, self._judged)
+        refuse_alike(", ".join(self.metrics), *self._seen)
         return contract.values_of_stats(self.metrics, self._stats)
 
     def _add(self, stats: Joint, num_rows: int) -> None:
