@@ -77,8 +77,9 @@ def adamw(
 
 
 def _adam_rule(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
-    checks.between("b1", b1, 0, 1)
-    checks.between("b2", b2, 0, 1)
+    for name, decay in (("b1", b1), ("b2", b2)):
+        checks.at_least(name, decay, 0)
+        checks.above(f"1 - {name}", 1 - decay, 0)  # the moments are divided by 1 - b^t
     checks.at_least("eps", eps, 0)
     return optax.scale_by_adam(b1, b2, eps)
 
