@@ -300,7 +300,7 @@ def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Prediction
     rows, right = list[dict[str, float]](), list[str]()
     for cell, names, label in zip(cells, named, words, strict=True):
         given = cell if isinstance(cell, Mapping) else {}
-        if isinstance(cell, list):
+        if isinstance(cell, list | np.ndarray):
             names = [*map(str, names or range(how.first_label, how.first_label + len(cell)))]
             differ = len({*names}) == len(names) == len(cell)
             given = dict(zip(names, map(str, cell), strict=True)) if differ else {}

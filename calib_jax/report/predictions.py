@@ -333,9 +333,8 @@ def mean_of(models: Sequence[Predictions]) -> Predictions:
     if models[0].ordinal is not None:  # files differ in the largest number of options
         absent = np.full_like(max(values, key=np.size), -np.inf)
         values = [np.concatenate([z, absent[:, z.shape[-1] :]], axis=-1) for z in values]
-    logits = np.asarray(average(values))
     notes = tuple(dict.fromkeys(filter(None, map(on_grid, models))))
-    return models[0]._replace(logits=logits, kind="logits", notes=notes)
+    return models[0]._replace(logits=np.asarray(average(values)), kind="logits", notes=notes)
 
 
 def match_classes(contents: Predictions, baseline: Predictions) -> Predictions:

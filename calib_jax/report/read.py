@@ -147,7 +147,9 @@ def separator(head: str) -> str:
 def column(values: Sequence[Any]) -> np.ndarray:
     """Make an array of numbers, or of objects, because an array of text pads every cell."""
     kinds = {*map(type, values)}
-    is_array = kinds == {float} or (kinds == {list} and len({*map(len, values)}) == 1)
+    is_array = (
+        len({*map(len, values)}) == 1 if kinds in ({list}, {np.ndarray}) else kinds == {float}
+    )
     return np.array(values) if is_array else objects(values)
 
 
@@ -165,9 +167,11 @@ def _parquet(how: Request) -> list[Predictions]:
 
         def get(name: str) -> np.ndarray:
             cells = file.read(columns=[name]).column(0)
-            is_number = types.is_floating(cells.type) or types.is_integer(cells.type)
-            plain = is_number and not cells.null_count
-            return cells.to_numpy() if plain else column(cells.to_pylist())
+            # Lists of numbers stay arrays: as Python numbers they take ten times the memory.
+            of = getattr(cells.type, "value_type", cells.type)
+            is_number = types.is_floating(of) or types.is_integer(cells.type)
+            found = cells.to_numpy() if is_number and not cells.null_count else cells.to_pylist()
+            return column([*found]) if isinstance(found, list) or found.dtype == object else found
 
         return interpreted(file.schema_arrow.names, get, how)
 

@@ -185,15 +185,19 @@ def test_columns_of_parquet(tmp_path):
     ignored, classes = contents.notes
     assert classes.endswith("the classes are dog = 0, cat = 1, bird = 2.")
     assert ignored.endswith("columns ignored: id, note.")
-    columns = {"logits": LOGITS.tolist(), "labels": LABELS + 1, "weight": [1.0, 2, 0, 1]}
+    single = [*LOGITS.astype(np.float32)]
+    columns = {"logits": single, "labels": LABELS + 1, "weight": [1.0, 2, 0, 1]}
     contents = read.read_predictions(write(**columns), first_label=1)
-    np.testing.assert_array_equal(contents.logits, LOGITS)
+    assert contents.logits.dtype == np.float32
+    np.testing.assert_array_equal(contents.logits, single)
     assert contents.labels.tolist() == LABELS.tolist()
     assert contents.weights.tolist() == [1, 2, 0, 1]
     options = [{"a": 0.25, "b": 0.75}, {"a": 0.2, "b": 0.3, "c": 0.5}]
-    contents = read.read_predictions(write(probabilities=options, label=["b", "c"]))
-    np.testing.assert_array_equal(contents.logits, [[0.25, 0.75, np.nan], [0.2, 0.3, 0.5]])
-    assert contents.labels.tolist() == [1, 2]
+    lists = [[*option.values()] for option in options]
+    for given, label in ((options, ["b", "c"]), (lists, [1, 2])):
+        contents = read.read_predictions(write(probabilities=given, label=label))
+        np.testing.assert_array_equal(contents.logits, [[0.25, 0.75, np.nan], [0.2, 0.3, 0.5]])
+        assert contents.labels.tolist() == [1, 2]
     words = pyarrow.array(names).dictionary_encode()
     assert read.read_predictions(write(label=words, **by_class)).labels.tolist() == [2, 0, 2, 1]
     refused(write(logits=[[1.0, 2], None], labels=[0, 1]), "row 2 of .* has logits 'None'")
