@@ -84,7 +84,7 @@ def _weighted(p: np.ndarray, base_of: _BaseOf, options: dict[str, Any]) -> np.nd
         checks.between("gamma", gamma, 0, _LARGEST_INVERSE)
         damping = 1.0
     newton = base_of is _complement and not gamma.ndim
-    # Newton's steps start where the row is too flat, from which they are few.
+    # A few steps of Newton's method solve the equations of focal loss, from a row that is too flat.
     log_q = np.log(softmax(np.log(p) / (1 + gamma)) if newton else p)
     moving = np.arange(len(p))
     for number in range(_STEPS):

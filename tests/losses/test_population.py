@@ -102,6 +102,13 @@ def test_focal_inverts_the_closed_form(classes, p, tau):
     np.testing.assert_allclose(true[0], p, atol=5e-4)
     np.testing.assert_allclose(losses.population_minimizer("focal", true, gamma=3.0), q, rtol=1e-8)
     np.testing.assert_allclose(np.log(q[0] / q[1]) / np.log(true[0] / true[1]), tau, atol=6e-4)
+    for gamma in (0.1, 1.0, 20.0):  # sharp rows, and rows with two leading classes
+        z = 6 * np.random.default_rng(classes).normal(size=(300, classes))
+        z[:150, 1] = z[:150].max(axis=1) - 0.1
+        sharp = population.softmax(z)
+        rows = np.stack([focal_odds(q, gamma) for q in sharp])
+        found = losses.population_minimizer("focal", rows, gamma=gamma)
+        np.testing.assert_allclose(found, sharp, atol=1e-7)
 
 
 def test_proper_losses_return_p_and_shapes_are_kept():
