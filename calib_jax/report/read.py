@@ -147,10 +147,8 @@ def separator(head: str) -> str:
 def column(values: Sequence[Any]) -> np.ndarray:
     """Make an array of numbers, or of objects, because an array of text pads every cell."""
     kinds = {*map(type, values)}
-    is_array = (
-        len({*map(len, values)}) == 1 if kinds in ({list}, {np.ndarray}) else kinds == {float}
-    )
-    return np.array(values) if is_array else objects(values)
+    equal = len({*map(len, values)}) == 1 if kinds in ({list}, {np.ndarray}) else kinds == {float}
+    return np.array(values) if equal else objects(values)
 
 
 def _parquet(how: Request) -> list[Predictions]:
