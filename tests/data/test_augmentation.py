@@ -183,3 +183,5 @@ def test_an_image_and_its_label_map_share_their_crop(x64):
     np.testing.assert_array_equal(alone, inputs)  # the same stream of keys
     np.testing.assert_array_equal(kept, source.labels)
     assert none is None
+    of_rows = jax.vmap(data.on_pairs(crop))(keys, source.examples._replace(weights=np.arange(8.0)))
+    np.testing.assert_array_equal(of_rows.weights, weights * np.arange(8.0)[:, None, None])

@@ -229,7 +229,9 @@ def on_pairs(augmentation: Augmentation) -> Callable[[Any, Examples], Examples]:
 
     def augment(key: Any, example: Examples) -> Examples:
         labels = jnp.asarray(example.labels)
-        weights = jnp.ones(labels.shape) if example.weights is None else example.weights
+        weights = jnp.ones(()) if example.weights is None else jnp.asarray(example.weights)
+        if not weights.ndim:  # one weight for all labels of the example
+            weights = jnp.full(labels.shape, weights)
         for leaf in jax.tree.leaves((example.inputs, weights)):
             if jnp.shape(leaf)[: labels.ndim] != labels.shape:
                 raise ValueError(
