@@ -133,11 +133,10 @@ def _merged_by_cell(rows: Rows) -> Rows:
     weight = rows["weight"][present].astype(np.float64)
     cells, cell = np.unique(fine_cell(rows["score"][present]), return_inverse=True)
     total = np.bincount(cell, weight, len(cells))
-    means = {
-        name: np.bincount(cell, weight * column[present], len(cells)) / total
+    columns = {
+        name: (np.bincount(cell, weight * column[present], len(cells)) / total).astype(np.float32)
         for name, column in rows.columns.items()
     }
-    columns = {name: column.astype(np.float32) for name, column in means.items()}
     return Rows(columns | {"weight": total})
 
 

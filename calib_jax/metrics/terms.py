@@ -208,11 +208,10 @@ class Ranked:
     @classmethod
     def of(cls, rows: Rows) -> Ranked:
         """Sort the rows of a statistic."""
-        columns = {name: jnp.asarray(column) for name, column in rows.columns.items()}
+        columns = dict(rows.columns)
+        narrow = all(column.dtype == jnp.float32 for column in columns.values())
         score, weight = columns.pop("score"), columns.pop("weight")
-        if len(columns) > 1 or any(
-            c.dtype != jnp.float32 for c in (score, weight, *columns.values())
-        ):
+        if len(columns) > 1 or not narrow:
             return cls.sort(score, weight, columns)[0]
         ((name, column),) = columns.items()
         score, column, weight = _sorted_rows(score, column, weight)
@@ -298,8 +297,7 @@ class ScoredClasses:
     @classmethod
     def of(cls, rows: Rows) -> ScoredClasses:
         """Take the rows of a statistic."""
-        scores, column, weight = (jnp.asarray(rows[k]) for k in ("scores", "column", "weight"))
-        return cls(scores.T, column, weight)
+        return cls(rows["scores"].T, rows["column"], rows["weight"])
 
     def ranked(self, index: Integer[Array, ""]) -> tuple[Ranked, Vector]:
         """Select one column: its sorted rows, and 1 where the row is a positive example."""
@@ -330,11 +328,12 @@ def ranked_if_scored(stat: Any) -> Any:
     """Sort scored rows; return any other statistic unchanged, rows as device arrays."""
     if not isinstance(stat, Rows):
         return stat
+    stat = jax.tree.map(jnp.asarray, stat)
     if not len(stat["weight"]):  # no row is like one row of weight 0
         stat = jax.tree.map(lambda column: jnp.zeros((1, *column.shape[1:]), column.dtype), stat)
     if "scores" in stat.columns:
         return ScoredClasses.of(stat)
-    return Ranked.of(stat) if "score" in stat.columns else jax.tree.map(jnp.asarray, stat)
+    return Ranked.of(stat) if "score" in stat.columns else stat
 
 
 # --------------------------------------------------------------------------------------------

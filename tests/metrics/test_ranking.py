@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import metrics
 from calib_jax.core.statistics import Rows
-from calib_jax.metrics.terms import Ranked, ScoredClasses
+from calib_jax.metrics.terms import Ranked, ScoredClasses, ranked_if_scored
 
 from . import value_of
 from .reference import softmax
@@ -248,7 +248,7 @@ def test_classes_sorted_at_once_and_one_by_one(weight):
     random = np.random.default_rng(1)
     scores, column = random.random((64, 3)).astype(np.float32), random.integers(0, 3, 64)
     weights = np.where(np.arange(64) == 5, weight, 1).astype(np.float32)
-    classes = ScoredClasses.of(Rows({"scores": scores, "column": column, "weight": weights}))
+    classes = ranked_if_scored(Rows({"scores": scores, "column": column, "weight": weights}))
     for index in jnp.arange(3):
         one, one_positive = jax.jit(ScoredClasses.ranked)(classes, index)
         all_, all_positive = classes.sorted_once().ranked(index)
