@@ -367,8 +367,8 @@ def tables(report: Report) -> list[Table]:
     sections = [
         _arranged("Metrics", ["metrics"], shown, conventions),
         *report.tables,
-        _parts("Classes", "class", report.classes),
-        _parts("Groups", "group", report.groups),
+        _parts(report, "Classes", "class", report.classes),
+        _parts(report, "Groups", "group", report.groups),
         _arranged("Differences", ["differences"], differences),
         _arranged("Noise floors", ["noise floors"], floors),
     ]
@@ -385,7 +385,7 @@ def _arranged(title: str, head: Sequence[str], cells: Iterable[_Cell], note: str
     return Table(title, [[*head, *columns], *rows], note)
 
 
-def _parts(title: str, corner: str, parts: Sequence[Part]) -> Table:
+def _parts(report: Report, title: str, corner: str, parts: Sequence[Part]) -> Table:
     """List the metrics of each class or group, with a line for each model."""
     heads = shortened(part.predictions for part in parts)
     cells, several = [], len(heads) > 1
@@ -394,7 +394,7 @@ def _parts(title: str, corner: str, parts: Sequence[Part]) -> Table:
         row = (part.part, f"{part.examples:,}{clusters}", *[heads[part.predictions]] * several)
         alone = caveats.is_alone(part) and part.floor is not None
         floor = f", noise floor {part.floor:.4f}" if alone else ""
-        cells.append((row, part.metric, _cell(part, floor=floor)))
+        cells.append((row, report.label(part.metric), _cell(part, floor=floor)))
     return _arranged(title, [corner, "n", *["predictions"] * several], cells)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics, report
-from calib_jax.report import predictions
+from calib_jax.report import predictions, results
 
 QUICK = {"metrics": ["error", "ece", "signed_gap"], "num_resamples": 200}
 
@@ -23,12 +23,9 @@ def fraud(num_rows=1000, seed=0, shift=2.0):
 def binary():
     p, labels = fraud()
     return report.score(
-        p,
-        labels,
-        name="forest",
-        compare={"boost": fraud(shift=0.5)[0]},
-        class_names=["legit", "fraud"],
-        probabilities=True,
+        *(p, labels),
+        **{"name": "forest", "compare": {"boost": fraud(shift=0.5)[0]}, "probabilities": True},
+        **{"class_names": ["legit", "fraud"], "groups": labels > 0},
         **QUICK,
     )
 
@@ -51,6 +48,8 @@ def test_the_event_is_the_first_reading_of_two_classes(binary):
     text = str(binary)
     assert "ece (fraud)" in text
     assert "\nece (top label)" in text
+    (groups,) = (table for table in results.tables(binary) if table.title == "Groups")
+    assert "ece (top label)" in groups.rows[0]
     assert "\nerror (top label)" not in text  # both readings share the decisions
     assert "Two classes have two readings: " in " ".join(binary.explanations)
 
