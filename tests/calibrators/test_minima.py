@@ -205,6 +205,8 @@ def test_the_state_says_why_a_linear_fit_ended(kind):
         assert params.state.name == "converged"
         scores = np.asarray(params.slope) * some + np.asarray(params.intercept)
         np.testing.assert_allclose(params.state.nll_after, mean_nll(scores, labels), rtol=1e-5)
+        never = np.where(np.arange(3) == 2, -np.inf, logits)  # in every row
+        assert fit(never, labels % 2).state.name == "converged"
     state = fit(logits, labels, max_iterations=6).state
     assert state.name == "stopped"
     assert state.nll_after < state.nll_before
