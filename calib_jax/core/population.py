@@ -7,8 +7,8 @@ $$-\frac{\partial}{\partial q_k} \sum_y p_y \ell(q, y) = \frac{p_k g_k(q)}{q_k} 
 
 both satisfy $q_k = p_k g_k / (\lambda + c_k)$ for the $\lambda$ that makes the sum 1. The solver
 repeats this step in logarithms, with a damping that a weight of power $\gamma$ needs. For focal
-loss $g = (1 - q)^\gamma - \gamma q (1 - q)^{\gamma - 1} \log q$ and $c = 0$. All arrays are NumPy
-in float64.
+loss $g = (1 - q)^\gamma - \gamma q (1 - q)^{\gamma - 1} \log q$ and $c = 0$, so each equation has
+one $q_k$, and Newton's method needs a few steps. All arrays are NumPy in float64.
 
 References:
   Charoenphakdee et al. 2021, On Focal Loss for Class-Posterior Probability Estimation; Komisarenko
