@@ -145,15 +145,24 @@ def _at_true_class(rows: PerClass, labels: Labels, values: Number, operation: st
     if jax.default_backend() != "cpu":
         changed = entries[..., None] + (rows if operation == "add" else 0)
         return jnp.where(is_true_class(labels, num_classes), changed, rows)
-    index = jnp.clip(widened(labels), 0, num_classes - 1)
-
-    # Under vmap the rows are a batch axis, so rows that are sharded over devices stay there.
-    def of_row(row: Array, index: Array, entry: Array) -> Array:
-        update = getattr(row.at[index], operation)
-        return update(entry, mode="promise_in_bounds", unique_indices=True, indices_are_sorted=True)
-
-    flat = rows.reshape(-1, num_classes)
-    return jax.vmap(of_row)(flat, index.reshape(-1), entries.reshape(-1)).reshape(rows.shape)
+    # All axes but the last are batch axes, so rows that are sharded over devices stay there.
+    # A vmap of `rows.at[index].set` is the same program, but takes ten times as long to trace.
+    batch = tuple(range(labels.ndim))
+    return (lax.scatter_add if operation == "add" else lax.scatter)(
+        rows,
+        jnp.clip(widened(labels), 0, num_classes - 1)[..., None],
+        entries,
+        lax.ScatterDimensionNumbers(
+            update_window_dims=(),
+            inserted_window_dims=(labels.ndim,),
+            scatter_dims_to_operand_dims=(labels.ndim,),
+            operand_batching_dims=batch,
+            scatter_indices_batching_dims=batch,
+        ),
+        indices_are_sorted=True,
+        unique_indices=True,
+        mode="promise_in_bounds",
+    )
 
 
 def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
