@@ -124,15 +124,15 @@ def true_class(rows: PerClass, labels: Labels) -> PerExample:
 
 def with_true_class(rows: PerClass, labels: Labels, values: Number) -> PerClass:
     """Replace each row's entry at its label."""
-    return _at_true_class(rows, labels, values, "set")
+    return _at_true_class(rows, labels, values, add=False)
 
 
 def add_to_true_class(rows: PerClass, labels: Labels, values: Number) -> PerClass:
     """Add to each row's entry at its label."""
-    return _at_true_class(rows, labels, values, "add")
+    return _at_true_class(rows, labels, values, add=True)
 
 
-def _at_true_class(rows: PerClass, labels: Labels, values: Number, operation: str) -> PerClass:
+def _at_true_class(rows: PerClass, labels: Labels, values: Number, *, add: bool) -> PerClass:
     """Change one entry per row.
 
     On accelerators a comparison with the class index is fastest, because it fuses with the
@@ -143,26 +143,15 @@ def _at_true_class(rows: PerClass, labels: Labels, values: Number, operation: st
     num_classes = rows.shape[-1]
     entries = jnp.broadcast_to(jnp.asarray(values, rows.dtype), labels.shape)
     if jax.default_backend() != "cpu":
-        changed = entries[..., None] + (rows if operation == "add" else 0)
+        changed = entries[..., None] + (rows if add else 0)
         return jnp.where(is_true_class(labels, num_classes), changed, rows)
     # All axes but the last are batch axes, so rows that are sharded over devices stay there.
     # A vmap of `rows.at[index].set` is the same program, but takes ten times as long to trace.
-    batch = tuple(range(labels.ndim))
-    return (lax.scatter_add if operation == "add" else lax.scatter)(
-        rows,
-        jnp.clip(widened(labels), 0, num_classes - 1)[..., None],
-        entries,
-        lax.ScatterDimensionNumbers(
-            update_window_dims=(),
-            inserted_window_dims=(labels.ndim,),
-            scatter_dims_to_operand_dims=(labels.ndim,),
-            operand_batching_dims=batch,
-            scatter_indices_batching_dims=batch,
-        ),
-        indices_are_sorted=True,
-        unique_indices=True,
-        mode="promise_in_bounds",
-    )
+    batch, last = tuple(range(labels.ndim)), (labels.ndim,)
+    index = jnp.clip(widened(labels), 0, num_classes - 1)[..., None]
+    axes = lax.ScatterDimensionNumbers((), last, last, batch, batch)
+    known: Any = {"mode": "promise_in_bounds", "unique_indices": True, "indices_are_sorted": True}
+    return (lax.scatter_add if add else lax.scatter)(rows, index, entries, axes, **known)
 
 
 def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:

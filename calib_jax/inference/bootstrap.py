@@ -27,10 +27,10 @@ import numpy as np
 from jaxtyping import Integer
 
 from calib_jax.core import arrays, checks, numerics
-from calib_jax.core.types import Array, Labels, PyTree
+from calib_jax.core.types import Array, PyTree
 from calib_jax.inference.evaluation import Evaluation, evaluated, on_same_examples, padded_size
 from calib_jax.inference.p_values import LEAST_UNITS, Indices, p_of_resamples, widened
-from calib_jax.inference.resampling import PER_KEY, Entries, large_entries, multiplicities, prepared
+from calib_jax.inference.resampling import PER_KEY, Entries, drawn, large_entries, prepared
 from calib_jax.metrics import contract
 from calib_jax.metrics.bins import ece, overconfidence, underconfidence
 from calib_jax.metrics.contract import AnyMetric, Members, Metrics, one_or_several
@@ -150,11 +150,14 @@ def _resampled(
     terms = _terms(members, logits, labels)
     entries = {name: large_entries(part) for name, part in terms.items()}
     in_progress = 6 * num_rows + 3 * sum(len(large.row) for large in entries.values())
-    most_keys = min(32, -(-num_resamples // PER_KEY))
-    keys_at_a_time = int(np.clip(max_bytes // (16 * in_progress), 1, most_keys))
-    num_chunks = -(-num_resamples // (PER_KEY * keys_at_a_time))
-    static = (members, size, num_chunks, keys_at_a_time, num_resamples)
-    return _samples(*static, terms, entries, weights, key, number, classes, cluster)
+    num_keys = -(-num_resamples // PER_KEY)
+    step = -(-num_keys // -(-PER_KEY * num_keys * size // max_bytes))
+    chunk = PER_KEY * int(np.clip(max_bytes // (16 * in_progress), 1, min(32, step)))
+    run = functools.partial(_samples, members, chunk, min(num_resamples, PER_KEY * step))
+    draws = (drawn(key, at, step, size, number, classes) for at in range(0, num_keys, step))
+    # One group after the other, so that the memory holds the multiplicities of one.
+    values = [jax.block_until_ready(run(terms, entries, weights, cluster, each)) for each in draws]
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts)[:num_resamples], *values)
 
 
 def _classes_of_clusters(labels: Indices, first: Indices, cluster: Indices) -> Indices:
@@ -174,22 +177,18 @@ def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
     return contract.terms_in_blocks(functools.partial(contract.terms_of, members), logits, labels)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _samples(
     members: Members,
-    size: int,
-    num_chunks: int,
-    keys_at_a_time: int,
+    chunk: int,
     num_resamples: int,
     terms: dict[str, Terms],
     entries: dict[str, Entries],
     weights: Array,
-    key: Array,
-    number: Any,
-    classes: Labels | None,
     cluster: Any,
+    multiplicities: list[Array],
 ) -> dict[str, PyTree]:
-    """Compute the metrics of all resamples, a chunk at a time."""
+    """Compute the metrics of the resamples of these multiplicities, a chunk at a time."""
     owner = contract.owners(members)
     parts = {}
     for name, part in terms.items():
@@ -210,18 +209,18 @@ def _samples(
     pairs = any(columns.isdisjoint(("score", "scores")) for columns in kept)
     of_few = functools.partial(jax.lax.map, of_resample) if pairs else jax.vmap(of_resample)
 
-    def of_chunk(_: None, numbers: Integer[Array, " keys"]) -> tuple[None, dict[str, PyTree]]:
-        counts = multiplicities(key, numbers, size, number, classes).astype(matrix.dtype)
-        counts = counts if cluster is None else counts[:, cluster]
+    def of_chunk(_: None, each: Integer[Array, "chunk rows"]) -> tuple[None, dict[str, PyTree]]:
+        counts = (each if cluster is None else each[:, cluster]).astype(matrix.dtype)
         product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
         # A product of many resamples takes half the time; all other operations are fastest on few,
         # which stay in the cache of a CPU.
-        shape = (PER_KEY, keys_at_a_time, -1)
+        shape = (PER_KEY, chunk // PER_KEY, -1)
         values = jax.lax.map(of_few, (counts.reshape(shape), product.reshape(shape)))
-        return None, jax.tree.map(lambda leaf: leaf.reshape(len(counts), *leaf.shape[2:]), values)
+        return None, jax.tree.map(lambda leaf: leaf.reshape(chunk, *leaf.shape[2:]), values)
 
-    numbers = jnp.arange(num_chunks * keys_at_a_time).reshape(num_chunks, keys_at_a_time)
-    values = jax.lax.scan(of_chunk, None, numbers)[1]
+    counts = jnp.concatenate(multiplicities)[:num_resamples]
+    counts = jnp.pad(counts, ((0, -num_resamples % chunk), (0, 0)), constant_values=1)
+    values = jax.lax.scan(of_chunk, None, counts.reshape(-1, chunk, counts.shape[1]))[1]
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num_resamples], values)
 
 

@@ -303,7 +303,7 @@ def _excesses(
     key_of_units, key_of_noise = jax.random.split(key)
 
     @functools.cache
-    def resamples(num_units: int) -> list[Matrix]:
+    def resamples(num_units: int) -> list[Any]:
         return resamples_on_host(key_of_units, num_units, num_resamples)
 
     def of_run(place: int, run: Evaluation) -> dict[str, Excess]:
@@ -318,7 +318,7 @@ def _excesses(
 
 
 def _excess(
-    metric: AnyMetric, evaluation: Evaluation, resamples: Callable[[int], list[Matrix]], key: Array
+    metric: AnyMetric, evaluation: Evaluation, resamples: Callable[[int], list[Any]], key: Array
 ) -> Excess:
     members = memberships(metric, evaluation)
     confidence, hit = evaluation.top_label(bins_of(metric)[-1])

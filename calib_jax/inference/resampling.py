@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import threefry_2x32
-from jaxtyping import Float, Int, Integer, UInt32
+from jaxtyping import Float, Int, Integer, UInt8, UInt32
 
 from calib_jax.core.binning import bin_index, class_sums, uniform_edges
 from calib_jax.core.numerics import is_true_class, weigh
@@ -35,16 +35,18 @@ PER_KEY = 4  # resamples
 _FEW_COLUMNS = 256  # so few columns are faster than sums over single entries
 _FEW_ENTRIES = 2**16  # summing these for 1,000 resamples is faster than compiling
 _FACTORIALS = np.array([math.factorial(count) for count in range(8)], np.float32)
-_ENTRIES = 2**22  # multiplicities drawn at a time on the host
+_ENTRIES = 2**22  # multiplicities drawn at a time
 
 
+# One program for all functions that draw: it takes seconds to compile.
+@functools.partial(jax.jit, static_argnames="size")
 def multiplicities(
     key: Array,
     numbers: Integer[Array, " keys"],
     size: int,
     number: Any,
     classes: Labels | None = None,
-) -> Float[Array, "resamples rows"]:
+) -> UInt8[Array, "resamples rows"]:
     """Draw four resamples for each of the numbers, which are folded into the key.
 
     Args:
@@ -61,22 +63,30 @@ def multiplicities(
         draw = functools.partial(_of_key, size=size, number=number)
     else:
         draw = functools.partial(_within_classes, classes=classes)
-    return jax.vmap(draw)(keys).reshape(-1, size).astype(jnp.float32)
+    return jax.vmap(draw)(keys).reshape(-1, size).astype(jnp.uint8)
+
+
+def drawn(
+    key: Array, first: int, num_keys: int, size: int, number: int, classes: Any = None
+) -> list[UInt8[Array, "resamples rows"]]:
+    """Draw the multiplicities of some numbers from the first on, in parts of bounded memory.
+
+    The parts are equal, so that they share a program; the last one may hold some more.
+    """
+    num_parts = -(-PER_KEY * num_keys * size // _ENTRIES)
+    part = np.arange(-(-num_keys // num_parts))
+    starts = range(first, first + num_keys, len(part))
+    return [multiplicities(key, at + part, size, number, classes) for at in starts]
 
 
 def resamples_on_host(
     key: Array, size: int, num_resamples: int
-) -> list[Float[np.ndarray, "resamples rows"]]:
-    """Draw the multiplicities of all resamples in chunks, in float64."""
-    num_keys, padded = -(-num_resamples // PER_KEY), padded_size(size)
-    step = max(1, min(num_keys, _ENTRIES // (PER_KEY * padded)))
-    starts = np.arange(0, num_keys, step)
-    drawn = [np.asarray(_drawn(key, at + np.arange(step), padded, size)) for at in starts]
-    both = zip(drawn, num_resamples - PER_KEY * starts, strict=True)
-    return [part[:most, :size].astype(np.float64) for part, most in both]
-
-
-_drawn = jax.jit(multiplicities, static_argnums=2)
+) -> list[UInt8[np.ndarray, "resamples rows"]]:
+    """Draw the multiplicities of all resamples in chunks."""
+    parts = drawn(key, 0, -(-num_resamples // PER_KEY), padded_size(size), size)
+    most = num_resamples - np.arange(0, num_resamples, len(parts[0]))
+    both = zip(map(np.asarray, parts), most, strict=True)
+    return [part[:number, :size] for part, number in both]
 
 
 def _of_key(key: Array, size: int, number: Any) -> Int[Array, "four rows"]:

@@ -158,6 +158,18 @@ def test_absent_rows_change_no_resample_and_sets_share_a_program():
     assert programs._cache_size() == before
 
 
+def test_the_memory_changes_no_sample():
+    """Resamples are drawn and scored in groups of different sizes, the last of which is longer."""
+    logits, labels = sample(num_rows=300)
+    few = {"key": jax.random.key(5), "num_resamples": 22}
+    both = {"ece": metrics.ece, "aurc": metrics.aurc}
+    whole = inference.bootstrap(both, logits, labels, **few)
+    assert len(np.unique(whole["aurc"])) == 22
+    for max_bytes in (1, 3000):
+        parts = inference.bootstrap(both, logits, labels, **few, max_bytes=max_bytes)
+        assert_same(parts, whole)
+
+
 def test_interval_is_a_quantile_of_the_samples():
     samples = np.random.default_rng(0).random((999, 2)).astype(np.float32)
     samples[0] = np.nan
