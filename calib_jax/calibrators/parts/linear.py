@@ -157,8 +157,8 @@ def fit(
     # A start with far larger scores is far from the minimum, and probabilities of 0 or 1 are flat.
     nearer = jnp.minimum(1, _LARGEST_START / jnp.max(deviation))
     start = jax.tree.map(lambda leaf: nearer * leaf, identity)
-    point, here = fitting.newton(local, step_from, done, start, max_iterations=max_iterations)
-    settled = _promised(here, step_from(here, 0.0)) <= GAIN * here.value
+    point, here, step = fitting.newton(local, step_from, done, start, max_iterations=max_iterations)
+    settled = _promised(here, step) <= GAIN * here.value
     better = here.value <= local(identity).value
     point = jax.tree.map(lambda new, old: jnp.where(better, new, old), point, identity)
     v, c = _nearest(point, identity, ridges)
