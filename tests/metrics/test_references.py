@@ -46,11 +46,13 @@ def sample(num_examples=60, num_classes=4, seed=0):
     random = np.random.default_rng(seed)
     logits = 2 * random.standard_normal((num_examples, num_classes))
     logits[7] = logits[8] = logits[9]  # of equal confidence, whatever the label
+    logits[0] = [0.0, 0.0, 0.02, 0.0]  # alone in its bin
     logits[20:26, 1] = 9.0  # sure
     likely = logits[:, :-1].argmax(axis=1)
     labels = random.integers(0, num_classes - 1, num_examples)
     labels = np.where(random.random(num_examples) < 0.6, likely, labels)
     weights = random.integers(0, 4, num_examples).astype(float)
+    weights[0] = 1
     return logits, labels, weights
 
 
