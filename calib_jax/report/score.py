@@ -622,7 +622,8 @@ def _on_bootstrap(scoring: Scoring, numbers: Sequence[Row]) -> list[str]:
     old, new = (event.of(""), f" ({event.name})") if (event := scoring.event) else ("", "")
     notes = caveats.note(caveats.BOOTSTRAPPED, (name.replace(old, new) for name in raised))
     counts: dict[str, int] = {}
-    if {*resampled} & {*caveats.BY_CLASS}:  # they leave out classes without examples
+    # They leave out classes without examples. Answers and options have no classes.
+    if scoring.class_names and {*resampled} & {*caveats.BY_CLASS}:
         one = next(iter(scoring.models.values()))
         sizes = collections.Counter(np.asarray(one.labels)[one.present].tolist())
         counts = {f"class {scoring.class_names[k]}": sizes[k] for k in sorted(sizes)}

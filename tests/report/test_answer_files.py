@@ -126,7 +126,7 @@ def test_cross_fitting_of_answers_never_sees_what_it_scores(grades):
         calibrate="platt",
         cross_fit=2,
         clusters=clusters,
-        metrics=["brier"],
+        metrics=["brier", "auroc"],
         num_resamples=20,
     )
     fold = np.random.default_rng(0).permutation(100)[clusters] % 2
@@ -140,6 +140,9 @@ def test_cross_fitting_of_answers_never_sees_what_it_scores(grades):
         calibrated[fold == k] = expit(slope * odds + intercept)[fold == k]
     wanted = np.mean((calibrated - correct) ** 2)
     np.testing.assert_allclose(scored.value("brier", "platt"), wanted, rtol=1e-4)
+    above = np.subtract.outer(calibrated[correct == 1], calibrated[correct == 0])
+    wanted = np.mean((np.sign(above) + 1) / 2)
+    np.testing.assert_allclose(scored.value("auroc", "platt"), wanted, atol=1e-4)
 
 
 def test_wrong_answers_at_confidence_1_are_named():
