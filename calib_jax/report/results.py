@@ -223,27 +223,30 @@ class Report:
     def save(self, folder: Any) -> list[str]:
         """Save report.json, .csv, .md, .html and the figures; return the file names.
 
-        report.json lists them, and only files that it lists are replaced by the next report.
+        report.json lists them and those of earlier reports, which the next report may replace.
         """
         from calib_jax.report.figures import pictures
 
         contents = page(self, pictures(self))
         names = [f"report.{ending}" for ending in ("json", "csv", "md", "html")]
         names += [f"{name}.png" for name in contents.figures]
-        _refuse_others(pathlib.Path(folder), names)
-        others = {"report.json": as_json(self, files=names), "report.csv": as_csv(self)}
+        files = [*dict.fromkeys(names + _refuse_others(pathlib.Path(folder), names))]
+        others = {"report.json": as_json(self, files=files), "report.csv": as_csv(self)}
         return render.save(folder, "report", contents, others)
 
 
-def _refuse_others(folder: pathlib.Path, names: list[str]) -> None:
-    """Raise an error for a file in the way that no report of this folder lists."""
+def _refuse_others(folder: pathlib.Path, names: list[str]) -> list[str]:
+    """Raise an error for a file in the way that no report lists; return the files of reports."""
     listed: Any = []
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         listed = json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"]
+    listed = listed if isinstance(listed, list) else []
+    own = [file.name for file in folder.glob("*") if file.name in listed]
     for name in names:
-        if (folder / name).is_file() and not (isinstance(listed, list) and name in listed):
+        if (folder / name).is_file() and name not in own:
             place = texts.one_line(str(folder / name))
             raise ValueError(f"{place} is a file that no report wrote: give another folder.")
+    return own
 
 
 # ------------------------------------------------------------------------------------------------

@@ -130,6 +130,7 @@ def test_a_report_shows_its_figures_and_replaces_its_own_files_alone(folder, tmp
     assert {*fewer} < {*names}
     shown = re.findall(r"\]\((.*?\.png)\)", (tmp_path / "report.md").read_text())
     assert shown == [name for name in fewer if name.endswith(".png")]
+    assert scored().save(tmp_path) == names  # a figure that only the first report had
     assert (tmp_path / ".mine.old.partial" / "work.txt").read_text() == "work"
     (tmp_path / "other").mkdir()
     thesis = tmp_path / "other" / "report.md"
