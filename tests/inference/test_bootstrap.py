@@ -64,6 +64,14 @@ def test_multiplicities_have_the_distribution_of_index_resampling():
     assert np.abs(correlation).max() < 6 / np.sqrt(num_rows)
 
 
+def test_draws_below_a_bound_are_exact():
+    """Also for more rows than 16 bits number."""
+    bits = np.random.default_rng(0).integers(0, 2**32, 500, dtype=np.uint32)
+    for bound in (1, 400, 2**16 - 1, 2**16 + 1, 3_000_007, 2**31 - 1):
+        exact = (bits.astype(np.uint64) * np.uint64(bound)) >> np.uint64(32)
+        np.testing.assert_array_equal(resampling._below(bound, jnp.asarray(bits)), exact)
+
+
 def test_by_class_keeps_the_size_of_every_class():
     classes = np.array([2, 0, 0, 1, 2, 2, 0, 2] * 5)
     drawn = resampled_counts(jax.random.key(0), 40, 80, classes=jnp.asarray(classes))
@@ -158,7 +166,7 @@ def test_absent_rows_change_no_resample_and_sets_share_a_program():
     assert programs._cache_size() == before
 
 
-def test_the_memory_changes_no_sample():
+def test_the_memory_changes_no_sample(monkeypatch):
     """Resamples are drawn and scored in groups of different sizes, the last of which is longer."""
     logits, labels = sample(num_rows=300)
     few = {"key": jax.random.key(5), "num_resamples": 22}
@@ -168,6 +176,11 @@ def test_the_memory_changes_no_sample():
     for max_bytes in (1, 3000):
         parts = inference.bootstrap(both, logits, labels, **few, max_bytes=max_bytes)
         assert_same(parts, whole)
+    counts = resampling.resamples_on_host(few["key"], 300, 22)
+    monkeypatch.setattr(resampling, "_ENTRIES", 4000)
+    parts = resampling.resamples_on_host(few["key"], 300, 22)
+    assert len(parts) > len(counts)
+    np.testing.assert_array_equal(np.concatenate(parts), np.concatenate(counts))
 
 
 def test_interval_is_a_quantile_of_the_samples():
