@@ -415,9 +415,12 @@ def _checked(made: Predictions, how: Request) -> Predictions:
     names, num_classes = made.class_names, 2 if one_column else logits.shape[-1]
     if len(names) not in (0, one_column, num_classes):
         raise Unreadable(f"{path} has {len(names)} class names and {num_classes} classes.")
-    if len(names) == 1:  # a single column is that of the second class
-        names = (f"not {names[0]}", *names)
     labels, first = made.labels, how.first_label if made.of_classes else 0
+    present = np.full(labels.shape, True) if made.weights is None else made.weights > 0
+    if len(names) == 1:  # a single column is that of the second class
+        used = {*texts(labels[present])}
+        others = [*(used - {*names})] if names[0] in used else []
+        names = (others[0] if len(others) == 1 else f"not {names[0]}", *names)
     if labels.dtype.kind in "biuf":
         inside = (labels >= first) & (labels < first + num_classes) & (labels == np.rint(labels))
         found = np.full(labels.shape, -1)
@@ -425,16 +428,14 @@ def _checked(made: Predictions, how: Request) -> Predictions:
     else:
         places = places_of(texts(labels), names, num_classes, first)
         found = np.array(places).reshape(labels.shape)
-    present = np.full(labels.shape, True) if made.weights is None else made.weights > 0
     for row in np.flatnonzero(present & (found < 0))[:1]:
         label = shown(str(labels.flat[row])) or "''"
         known = listed(names) or f"the {num_classes} classes {first} to {first + num_classes - 1}"
         hint = "Give ignored examples weight 0."
         if first == 0 and number(label) == num_classes and not np.any(found[present] == 0):
             hint = f"The labels run from 1 to {num_classes}: give --first_label=1."
-        what = f"label {label}" if made.of_classes else f"correct {label}"
-        known = known if made.of_classes else "1 or 0, or true or false"
-        where = f"{what} of {path} (example {row:,}, counted from 0)"
+        what, known = ("label", known) if made.of_classes else ("correct", "1 or 0, true or false")
+        where = f"{what} {label} of {path} (example {row:,}, counted from 0)"
         raise Unreadable(f"{where} is none of {known}.\n{hint}")
     return made._replace(labels=found, class_names=names)
 

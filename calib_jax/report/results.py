@@ -237,11 +237,10 @@ class Report:
 
 def _refuse_others(folder: pathlib.Path, names: list[str]) -> list[str]:
     """Raise an error for a file in the way that no report lists; return the files of reports."""
-    listed: Any = []
+    own: list[str] = []
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        listed = json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"]
-    listed = listed if isinstance(listed, list) else []
-    own = [file.name for file in folder.glob("*") if file.name in listed]
+        listed = {*json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"]}
+        own = [file.name for file in sorted(folder.glob("*")) if file.name in listed]
     for name in names:
         if (folder / name).is_file() and name not in own:
             place = texts.one_line(str(folder / name))

@@ -121,14 +121,9 @@ def test_cross_fitting_of_answers_never_sees_what_it_scores(grades):
     grade, correct = grades
     confidence = np.float32(grade / 12)
     clusters = np.arange(200) // 2
-    scored = report.score(
-        metrics.Stated(confidence, correct),
-        calibrate="platt",
-        cross_fit=2,
-        clusters=clusters,
-        metrics=["brier", "auroc"],
-        num_resamples=20,
-    )
+    how = {"calibrate": "platt", "cross_fit": 2, "clusters": clusters, "num_resamples": 20}
+    stated = metrics.Stated(confidence, correct)
+    scored = report.score(stated, metrics=["brier", "auroc"], **how)
     fold = np.random.default_rng(0).permutation(100)[clusters] % 2
     odds, calibrated = logit(confidence), np.zeros(200)
 
@@ -140,9 +135,8 @@ def test_cross_fitting_of_answers_never_sees_what_it_scores(grades):
         calibrated[fold == k] = expit(slope * odds + intercept)[fold == k]
     wanted = np.mean((calibrated - correct) ** 2)
     np.testing.assert_allclose(scored.value("brier", "platt"), wanted, rtol=1e-4)
-    above = np.subtract.outer(calibrated[correct == 1], calibrated[correct == 0])
-    wanted = np.mean((np.sign(above) + 1) / 2)
-    np.testing.assert_allclose(scored.value("auroc", "platt"), wanted, atol=1e-4)
+    above = np.sign(np.subtract.outer(calibrated[correct == 1], calibrated[correct == 0]))
+    np.testing.assert_allclose(scored.value("auroc", "platt"), np.mean(above + 1) / 2, atol=1e-4)
 
 
 def test_wrong_answers_at_confidence_1_are_named():
