@@ -183,9 +183,8 @@ def texts(cells: np.ndarray) -> list[str]:
 
 def objects(values: Sequence[Any]) -> np.ndarray:
     """Make an array of any objects."""
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
+    # None at the end, because lists of one length would be rows of an array.
+    return np.array([*values, None], object)[:-1]
 
 
 def number(word: str) -> float:
