@@ -248,7 +248,7 @@ def score(
         if each is not None
     }
     # This is `jax.random.key(seed)`, which would compile two programs.
-    key = jax.random.wrap_key_data(jax.device_put(np.uint32([0, seed])), impl="threefry2x32")
+    key = jax.random.wrap_key_data(jax.device_put(np.array([0, seed], "u4")), impl="threefry2x32")
     how: Any = {"key": key, "num_resamples": num_resamples, "level": level, "method": method}
     scoring = Scoring(records, held_out, how, num_bins)
     of_classes = {"costs": costs is not None, "abstain_cost": abstain_cost is not None}
