@@ -414,12 +414,9 @@ def _checked(made: Predictions, how: Request) -> Predictions:
     names, num_classes = made.class_names, 2 if one_column else logits.shape[-1]
     if len(names) not in (0, one_column, num_classes):
         raise Unreadable(f"{path} has {len(names)} class names and {num_classes} classes.")
-    labels, first = made.labels, how.first_label if made.of_classes else 0
-    present = np.full(labels.shape, True) if made.weights is None else made.weights > 0
     if len(names) == 1:  # a single column is that of the second class
-        used = {*texts(labels[present])}
-        others = [*(used - {*names})] if names[0] in used else []
-        names = (others[0] if len(others) == 1 else f"not {names[0]}", *names)
+        names = (f"not {names[0]}", *names)
+    labels, first = made.labels, how.first_label if made.of_classes else 0
     if labels.dtype.kind in "biuf":
         inside = (labels >= first) & (labels < first + num_classes) & (labels == np.rint(labels))
         found = np.full(labels.shape, -1)
@@ -427,6 +424,7 @@ def _checked(made: Predictions, how: Request) -> Predictions:
     else:
         places = places_of(texts(labels), names, num_classes, first)
         found = np.array(places).reshape(labels.shape)
+    present = np.full(labels.shape, True) if made.weights is None else made.weights > 0
     for row in np.flatnonzero(present & (found < 0))[:1]:
         label = shown(str(labels.flat[row])) or "''"
         known = listed(names) or f"the {num_classes} classes {first} to {first + num_classes - 1}"

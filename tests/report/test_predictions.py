@@ -258,10 +258,14 @@ def test_other_classes_are_refused_by_the_first_that_differs(tmp_path, names, me
 
 
 def test_a_single_column_is_the_class_that_it_names(tmp_path):
-    for first in ("cat", "not dog"):  # with one other label, it names the other class
-        (tmp_path / "one.csv").write_text(f"label,logit_dog\ndog,1.25\n{first},-2\n")
-        one = read_predictions(str(tmp_path / "one.csv"))
-        assert (one.class_names, one.labels.tolist()) == ((first, "dog"), [1, 0])
+    (tmp_path / "one.csv").write_text("label,logit_dog\ndog,1.25\nnot dog,-2\n")
+    one = read_predictions(str(tmp_path / "one.csv"))
+    assert (one.class_names, one.labels.tolist()) == (("not dog", "dog"), [1, 0])
+    # Another word may be a missing label or a misspelling.
+    for unknown in ("NaN", "dgo"):
+        (tmp_path / "unknown.csv").write_text(f"label,logit_dog\ndog,1.25\n{unknown},-2\n")
+        with pytest.raises(Unreadable, match=rf"label {unknown} of .* is none of not dog, dog"):
+            read_predictions(str(tmp_path / "unknown.csv"))
     other = one._replace(class_names=("dog", "not dog"))
     matched = report.match_classes(one, other)
     np.testing.assert_array_equal(matched.logits, [[1.25, 0], [-2, 0]])
