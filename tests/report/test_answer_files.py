@@ -122,8 +122,7 @@ def test_cross_fitting_of_answers_never_sees_what_it_scores(grades):
     confidence = np.float32(grade / 12)
     clusters = np.arange(200) // 2
     how = {"calibrate": "platt", "cross_fit": 2, "clusters": clusters, "num_resamples": 20}
-    stated = metrics.Stated(confidence, correct)
-    scored = report.score(stated, metrics=["brier", "auroc"], **how)
+    scored = report.score(metrics.Stated(confidence, correct), metrics=["brier", "auroc"], **how)
     fold = np.random.default_rng(0).permutation(100)[clusters] % 2
     odds, calibrated = logit(confidence), np.zeros(200)
 
