@@ -99,12 +99,13 @@ def _aurc(ranked: Ranked, *, estimator: str = "curve") -> Scalar:
     some_width = jnp.where(width > 0, width, 1)
     if estimator != "curve":
         weight = _ESTIMATORS[estimator](before, some_width, answered[-1])
-        return ratio(jnp.sum(jnp.where(width > 0, weight, 0) * risen), answered[-1])
-    slope = risen / some_width
+        return ratio(jnp.sum(weight * risen), answered[-1])
     # The first segment passes through the origin, so its logarithmic term is 0.
     started = before > 0
     log_growth = jnp.where(started, jnp.log1p(width / jnp.where(started, before, 1)), 0)
-    area = jnp.sum(risen + (errors[:-1] - slope * before) * log_growth)
+    # A small weight beside a large sum has a width that rounds to 0, although the errors rise.
+    slanted = risen - risen / some_width * before * log_growth
+    area = jnp.sum(errors[:-1] * log_growth + jnp.where(width > 0, slanted, 0 * risen))
     return ratio(area, answered[-1])
 
 
