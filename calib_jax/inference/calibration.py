@@ -163,7 +163,7 @@ def squared_error(
     if math.isnan(bins.value):
         return CalibrationTest(math.nan, math.nan)
     if bins.in_clusters is not None:
-        totals = p_values.flipped(key, num_resamples, bins.in_clusters[0])
+        totals = p_values.flipped(p_values.host_generator(key), num_resamples, bins.in_clusters[0])
         draws = debiased_in_clusters(*bins.in_clusters, totals)
     else:
         draws = _squared_errors(key, bins, num_resamples)
@@ -180,7 +180,7 @@ def _squared_errors(key: Array, bins: Binned, num_resamples: int) -> np.ndarray:
     order = in_order(bins.confidence, bins.residual)
     c, members = bins.confidence[order], np.eye(num_bins)[bins.bin[order]]
     columns = np.concatenate([members, (1 - 2 * c)[:, None] * members], axis=1).astype(np.float32)
-    chunks = hits_in_chunks(key, c, num_resamples)
+    chunks = hits_in_chunks(p_values.host_generator(key), c, num_resamples)
     hits = np.concatenate([chunk.astype(np.float32) @ columns for chunk in chunks])
     hits = hits.astype(np.float64)
     total = c @ members - hits[:, :num_bins]
@@ -418,13 +418,13 @@ def group_errors(
     if cluster is None:
         null = [
             errors(np.add.reduceat(confidence - hits, first, axis=1))
-            for hits in hits_in_chunks(key, confidence, number)
+            for hits in hits_in_chunks(p_values.host_generator(key), confidence, number)
         ]
     else:
         index = np.unique(cell, return_inverse=True)[1] + len(first) * cluster[order]
         shape = int(np.max(cluster)) + 1, len(first)
         sums = np.bincount(index, residual, math.prod(shape)).reshape(shape)
-        null = [errors(p_values.flipped(key, number, sums))]
+        null = [errors(p_values.flipped(p_values.host_generator(key), number, sums))]
     gap, error = np.bincount(of_cell, gaps) / sizes, errors(gaps[None])[0]
     draws = np.concatenate(null)
     tested = [p_of_draws(*each) for each in zip(error, draws.T, strict=True)]

@@ -9,7 +9,6 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 import numpy as np
 
 from calib_jax.core.binning import uniform_edges
@@ -56,21 +55,21 @@ def gaps_of_classes(
     gaps = of_bins.of_sums(sums, moment_of, num_rows, num_classes)
     if cluster is not None:
         blocks = functools.partial(_in_blocks, p[order], classes, cluster[order], num_bins)
+        generator = p_values.host_generator(key)
         for start in range(0, num_resamples, draws_at_a_time):
             size = min(draws_at_a_time, num_resamples - start)
-            yield of_bins.in_clusters(gaps, blocks, jax.random.fold_in(key, start), size)
+            yield of_bins.in_clusters(gaps, blocks, generator, size)
         return
-    key_of_labels, key_of_noise = jax.random.split(key)
     # The excluded class receives the part of 1 that the other probabilities lack.
     rest, edges = -1 if excluded is None else excluded, uniform_edges(num_bins)[1:-1]
     how = (edges, num_resamples, draws_at_a_time, rest)
-    chunks = class_draws(key_of_labels, p, order, classes, *how)
-    for number, draws in enumerate(chunks):
+    chunks = class_draws(key, p, order, classes, *how)
+    generator = p_values.host_generator(key, 1)
+    for draws in chunks:
         for counts in draws:  # in place: these are the largest arrays
             np.subtract(total, counts, out=counts)
             np.divide(counts, num_rows, out=counts)
-        key_of_chunk = jax.random.fold_in(key_of_noise, number)
-        noise = of_bins.with_variance(draws.fresh, gaps.of_null, gaps.variance, key_of_chunk)
+        noise = of_bins.with_variance(draws.fresh, gaps.of_null, gaps.variance, generator)
         yield gaps._replace(null=draws.fresh, ranked=draws.ranked, noise=noise)
 
 
@@ -155,7 +154,7 @@ def class_draws(
     """
     from scipy.sparse import csr_array
 
-    generator = of_bins.host_generator(key)
+    generator = p_values.host_generator(key)
     plan = of_bins.planned(generator, len(p), num_resamples)
     num_bins = len(edges) + 1
 

@@ -35,13 +35,14 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpy.random import Generator
 
 from calib_jax.core import checks, values
 from calib_jax.core.types import Array, PyTree
 from calib_jax.inference.bootstrap import INTERVALS, bootstrap, paired
 from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of_two
 from calib_jax.inference.gaps import bins_of, memberships, sums_of_units, with_variance
-from calib_jax.inference.p_values import Column, Matrix
+from calib_jax.inference.p_values import Column, Matrix, host_generator
 from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.inference.squared_error import binned_for_pairs, difference_of_errors
 from calib_jax.metrics.bins import adaptive_ece, ece
@@ -300,17 +301,17 @@ def _excesses(
       key: the key of the resamples.
       num_resamples: number of resamples.
     """
-    key_of_units, key_of_noise = jax.random.split(key)
 
     @functools.cache
     def resamples(num_units: int) -> list[Any]:
-        return resamples_on_host(key_of_units, num_units, num_resamples)
+        return resamples_on_host(key, num_units, num_resamples)
 
     def of_run(place: int, run: Evaluation) -> dict[str, Excess]:
-        key_of_run = jax.random.fold_in(key_of_noise, place)
-
         def compute(missing: Members) -> dict[str, Excess]:
-            return {name: _excess(metric, run, resamples, key_of_run) for name, metric in missing}
+            return {
+                name: _excess(metric, run, resamples, host_generator(key, place + 1))
+                for name, metric in missing
+            }
 
         return run.of_metrics(("excesses", place, num_resamples), metrics, compute, key)
 
@@ -318,7 +319,7 @@ def _excesses(
 
 
 def _excess(
-    metric: AnyMetric, evaluation: Evaluation, resamples: Callable[[int], list[Any]], key: Array
+    metric: AnyMetric, evaluation: Evaluation, draws: Callable[..., list[Any]], generator: Generator
 ) -> Excess:
     members = memberships(metric, evaluation)
     confidence, hit = evaluation.top_label(bins_of(metric)[-1])
@@ -333,9 +334,9 @@ def _excess(
     if len(size) >= 2:
         residuals = sums - size[:, None] * gap
         columns = np.concatenate([size[:, None], residuals], axis=1)
-        totals = np.concatenate([chunk @ columns for chunk in resamples(len(size))])
+        totals = np.concatenate([chunk @ columns for chunk in draws(len(size))])
         of_draws = np.sum(np.square(residuals), axis=0) / np.sum(size) ** 2
-        noise = with_variance(totals[:, 1:] / totals[:, :1], of_draws, variance, key)
+        noise = with_variance(totals[:, 1:] / totals[:, :1], of_draws, variance, generator)
     return Excess(float(np.sum(np.abs(gap))), np.sign(gap), certain, noise)
 
 

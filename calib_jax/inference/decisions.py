@@ -51,8 +51,7 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.types import Array
 from calib_jax.inference.evaluation import evaluated
-from calib_jax.inference.gaps import host_generator
-from calib_jax.inference.p_values import flipped, normal_test, paired_test
+from calib_jax.inference.p_values import flipped, host_generator, normal_test, paired_test
 from calib_jax.metrics.contract import Predictions
 from calib_jax.metrics.selective import check_abstain_cost, decided, matrix_of
 
@@ -255,7 +254,7 @@ def best_threshold(
             return BestThreshold(float(thresholds[best]), np.nan, np.nan, float(mean[best]))
         # Sorted by a projection, so that the draws do not depend on the order of the examples.
         noise = noise[np.argsort(noise @ np.cos(np.arange(len(thresholds))), kind="stable")]
-        draws = flipped(key, num_resamples, noise) / len(score)
+        draws = flipped(host_generator(key), num_resamples, noise) / len(score)
     largest = draws - np.min(draws, axis=1, keepdims=True)
     kept = np.flatnonzero(mean - np.min(mean) <= np.quantile(largest, level, axis=0) + 1e-12)
     # The cost is constant up to the next threshold.

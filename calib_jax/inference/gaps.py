@@ -49,6 +49,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jaxtyping import Bool, Integer
+from numpy.random import Generator
 
 from calib_jax.core import binning, checks
 from calib_jax.inference import p_values
@@ -148,15 +149,15 @@ def gaps_of(
     order, num_rows = in_order(confidence, hit), len(hit)
     confidence, hit = confidence[order], hit[order]
     designs = [memberships(metric, evaluation)[order] for metric in metrics]
-    key_of_hits, key_of_noise = jax.random.split(key)
     if evaluation.cluster is None:
-        draws = hit_draws(key_of_hits, confidence, hit, np.hstack(designs), num_resamples)
+        draws = hit_draws(key, confidence, hit, np.hstack(designs), num_resamples)
         cuts = np.cumsum([members.shape[1] for members in designs])[:-1]
         of_each = (np.split(hits, cuts, axis=1) for hits in draws)
         for members, *several in zip(designs, *of_each, strict=True):
             gaps, covariance = _without_draws(confidence, hit, members)
             null, ranked = ((confidence @ members - hits) / num_rows for hits in several)
-            noise = _normal(key_of_noise, covariance, gaps.variance, num_resamples)
+            generator = p_values.host_generator(key, 1)
+            noise = _normal(generator, covariance, gaps.variance, num_resamples)
             yield gaps._replace(null=null, ranked=ranked, noise=noise)
         return
     cluster, step = evaluation.cluster[order], p_values.CLUSTERS_AT_A_TIME
@@ -165,15 +166,15 @@ def gaps_of(
         units, counts = sums_of_units(members, confidence - hit, cluster)
         starts = range(0, len(units), step)
         blocks = [(units[at : at + step], counts[at : at + step]) for at in starts]
-        gaps = in_clusters(gaps, blocks.copy, key, num_resamples)
+        gaps = in_clusters(gaps, blocks.copy, p_values.host_generator(key), num_resamples)
         # A calibrated model has only some hits or some misses in a rare bin. Most data sets then
         # have no such outcome, and a gap that sign flips almost never reach: draw the outcomes.
         rare = np.flatnonzero(np.diag(covariance) * num_rows**2 < _RARE)
         rows = np.flatnonzero(np.any(members[:, rare] > 0, axis=1))
         if len(rows):
             design, of_rows = members[np.ix_(rows, rare)], confidence[rows]
-            key_of_outcomes = jax.random.fold_in(key_of_noise, 0)
-            chunks = hits_in_chunks(key_of_outcomes, of_rows, num_resamples, cluster[rows])
+            generator = p_values.host_generator(key, 1)
+            chunks = hits_in_chunks(generator, of_rows, num_resamples, cluster[rows])
             hits = np.concatenate([chunk @ design for chunk in chunks])
             gaps.null[:, rare] = (of_rows @ design - hits) / num_rows
         yield gaps
@@ -217,41 +218,40 @@ def of_sums(
     return BinGaps(num_rows, gap, share, of_null, *moments, num_classes=num_classes)
 
 
-def _normal(key: jax.Array, covariance: Matrix, variance: Column, num_resamples: int) -> Matrix:
+def _normal(generator: Generator, covariance: Matrix, variance: Column, number: int) -> Matrix:
     """Draw normal noise with the correlations of a covariance and other variances."""
     deviation = np.sqrt(np.diag(covariance))
     factor = np.sqrt(variance) / np.where(deviation > 0, deviation, 1)
     alone = np.where(deviation > 0, 0, variance)  # bins without any noise in a calibrated model
     values, vectors = np.linalg.eigh(covariance * np.outer(factor, factor) + np.diag(alone))
     root = vectors * np.sqrt(np.maximum(values, 0))
-    return np.asarray(jax.random.normal(key, (num_resamples, len(values)))) @ root.T
+    return generator.standard_normal((number, len(values))) @ root.T
 
 
-def with_variance(draws: Matrix, variance: Column, wanted: Column, key: jax.Array) -> Matrix:
+def with_variance(draws: Matrix, variance: Column, wanted: Column, generator: Generator) -> Matrix:
     """Scale draws to other variances, which keeps the correlations between cells."""
     scaled = draws * np.sqrt(wanted / np.where(variance > 0, variance, np.inf))
     silent = np.flatnonzero((variance == 0) & (wanted > 0))  # cells without any noise in the draws
     if len(silent):
-        noise = np.asarray(jax.random.normal(key, (len(draws), len(silent))))
+        noise = generator.standard_normal((len(draws), len(silent)))
         scaled[:, silent] = noise * np.sqrt(wanted[silent])
     return scaled
 
 
-def in_clusters(gaps: BinGaps, blocks: Blocks, key: jax.Array, num_resamples: int) -> BinGaps:
+def in_clusters(gaps: BinGaps, blocks: Blocks, generator: Generator, num_resamples: int) -> BinGaps:
     """Add draws of clusters to gaps of independent examples, and replace their moments.
 
     Args:
       gaps: the gaps, without draws.
       blocks: yields the sums of residuals and the numbers of examples of clusters, per cell.
-      key: the key of the signs.
+      generator: draws the signs.
       num_resamples: number of draws.
     """
-    key_of_signs, key_of_noise = jax.random.split(key)
     n, mean = gaps.num_rows, gaps.gap / np.where(gaps.share > 0, gaps.share, 1)
     null = np.zeros((num_resamples, len(mean)))
     noise, variance, square_sum = np.zeros_like(null), np.zeros_like(mean), np.zeros_like(mean)
-    for number, (sums, counts) in enumerate(blocks()):
-        xi = p_values.signs(jax.random.fold_in(key_of_signs, number), num_resamples, len(sums))
+    for sums, counts in blocks():
+        xi = p_values.signs(generator, num_resamples, len(sums))
         centered = sums - counts * mean
         null += xi @ sums / n
         noise += xi @ centered / n
@@ -274,7 +274,7 @@ def in_clusters(gaps: BinGaps, blocks: Blocks, key: jax.Array, num_resamples: in
         design=np.maximum(1, _ratio(moment, gaps.moment)),
         null=null,
         ranked=null,
-        noise=with_variance(noise, variance, wanted, key_of_noise),
+        noise=with_variance(noise, variance, wanted, generator),
     )
 
 
@@ -300,20 +300,14 @@ def p_of_draws(value: float, draws: Column) -> float:
     return float((1 + np.sum(draws >= value - SLACK)) / (1 + len(draws)))
 
 
-def host_generator(key: jax.Array) -> np.random.Generator:
-    """Return a generator on the host, which takes an eighth of the time of `jax.random`."""
-    return np.random.Generator(np.random.SFC64(np.asarray(jax.random.key_data(key))))
-
-
 def hits_in_chunks(
-    key: jax.Array, confidence: Column, num_resamples: int, cluster: Clusters | None = None
+    generator: Generator, confidence: Column, num_resamples: int, cluster: Clusters | None = None
 ) -> Iterator[Bool[np.ndarray, "draws rows"]]:
     """Draw hits from the confidences, some draws at a time.
 
     With clusters, the examples of a cluster share one random number: their hits depend on each
     other as strongly as their confidences allow.
     """
-    generator = host_generator(key)
     step = max(1, min(num_resamples, _ENTRIES // len(confidence)))
     _, member = np.unique(() if cluster is None else cluster, return_inverse=True)
     for start in range(0, num_resamples, step):
@@ -325,9 +319,7 @@ def hits_in_chunks(
             yield uniform[:, member] < confidence
 
 
-def _hits(
-    generator: np.random.Generator, confidence: Column, num_resamples: int
-) -> Bool[np.ndarray, "draws rows"]:
+def _hits(generator: Generator, confidence: Column, number: int) -> Bool[np.ndarray, "draws rows"]:
     """Draw hits by 16 random bits each, and a further number on ties with the confidence's bits.
 
     Confidences next to 1 therefore keep their few errors.
@@ -335,7 +327,7 @@ def _hits(
     steps = confidence * 2.0**16
     whole = np.minimum(np.floor(steps), 2**16 - 1)
     rest, whole = steps - whole, whole.astype(np.uint16)
-    bits = generator.integers(0, 2**16, (num_resamples, len(confidence)), np.uint16)
+    bits = generator.integers(0, 2**16, (number, len(confidence)), np.uint16)
     hits: np.ndarray = bits < whole
     equal = np.nonzero(bits == whole)
     hits[equal] = generator.random(len(equal[1])) < rest[equal[1]]
@@ -394,7 +386,7 @@ class _Plan(NamedTuple):
         return csr_array((ones, columns.ravel(), ends), shape)
 
 
-def planned(generator: np.random.Generator, num_rows: int, num_resamples: int) -> _Plan:
+def planned(generator: Generator, num_rows: int, num_resamples: int) -> _Plan:
     """Divide the rows into blocks, and choose the version of every block in each draw."""
     num_versions = min(num_resamples, max(_VERSIONS, _OUTCOMES // num_rows))
     if num_versions == num_resamples:
@@ -414,7 +406,7 @@ def hit_draws(
     key: jax.Array, confidence: Column, hit: Column, design: Matrix, num_resamples: int
 ) -> Draws:
     """Draw hits from the confidences, and sum every column of the design over them."""
-    generator = host_generator(key)
+    generator = p_values.host_generator(key)
     plan = planned(generator, len(confidence), num_resamples)
     design = design.astype(np.float32)
     tables = []

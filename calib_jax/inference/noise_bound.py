@@ -50,6 +50,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.random import Generator
 
 from calib_jax.core import checks, numerics
 from calib_jax.core.types import Array, PyTree
@@ -236,14 +237,14 @@ def _noise_near(name: str, path: Column, value: float, margin: float) -> Callabl
 
 
 def _signs(
-    key: Array, cluster: Clusters | None, num_rows: int, num_resamples: int
+    generator: Generator, cluster: Clusters | None, num_rows: int, num_resamples: int
 ) -> Iterator[Matrix]:
     """Draw a sign for each example, the same within a cluster, some draws at a time."""
     num_signs = num_rows if cluster is None else int(np.max(cluster)) + 1
     step = max(1, min(num_resamples, _PATH_ENTRIES // num_rows))
-    for number, start in enumerate(range(0, num_resamples, step)):
+    for start in range(0, num_resamples, step):
         count = min(step, num_resamples - start)
-        drawn = p_values.signs(jax.random.fold_in(key, number), count, num_signs)
+        drawn = p_values.signs(generator, count, num_signs)
         yield drawn if cluster is None else drawn[:, cluster]
 
 
@@ -318,15 +319,14 @@ def _bound_of_path(
     moment = float(np.maximum(independent, units @ units))
     design = moment / independent if independent else 1.0
     near = _noise_near(metric.name, path, value, _RANGE * np.sqrt(moment) / n)
-    key_of_hits, key_of_signs = jax.random.split(key)
     null, excess = [], []
-    for flips in _signs(key_of_signs, cluster, n, num_resamples):
+    for flips in _signs(p_values.host_generator(key, 1), cluster, n, num_resamples):
         noise = _paths(flips * residual, ends)
         excess.append(near(noise))
         if cluster is not None:
             null.append(size(noise))
     if cluster is None:
-        for hits in hits_in_chunks(key_of_hits, confidence, num_resamples):
+        for hits in hits_in_chunks(p_values.host_generator(key), confidence, num_resamples):
             null.append(size(_paths(confidence - hits, ends)))
     of_null, of_noise = np.concatenate(null), np.concatenate(excess)
     high = _wilson(value, moment / n**2, design, n, _quantile(level))

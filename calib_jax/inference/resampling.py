@@ -28,55 +28,60 @@ from calib_jax.core.numerics import is_true_class, weigh
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Labels, Vector
 from calib_jax.inference.evaluation import padded_size
+from calib_jax.inference.p_values import host_generator
 from calib_jax.metrics import terms as contract
 from calib_jax.metrics.terms import ClassGaps, Columns, Kept, Terms
 
 PER_KEY = 4  # resamples
 _FEW_COLUMNS = 256  # so few columns are faster than sums over single entries
 _FEW_ENTRIES = 2**16  # summing these for 1,000 resamples is faster than compiling
-_FACTORIALS = np.array([math.factorial(count) for count in range(8)], np.float32)
-_ENTRIES = 2**22  # multiplicities drawn at a time
+_FACTORIALS = np.array([math.factorial(count) for count in range(8)])
+_ENTRIES = 2**20  # multiplicities drawn at a time, whose random bits stay in the cache of a CPU
 
 
-# One program for all functions that draw: it takes seconds to compile.
+# One program for all functions that draw: it takes a second to compile.
 @functools.partial(jax.jit, static_argnames="size")
-def multiplicities(
-    key: Array,
+def _multiplicities(
+    seed: UInt32[Array, "2"],
     numbers: Integer[Array, " keys"],
     size: int,
     number: Any,
-    classes: Labels | None = None,
+    thresholds: Integer[Array, " 8"],
+    classes: Labels | None,
 ) -> UInt8[Array, "resamples rows"]:
-    """Draw four resamples for each of the numbers, which are folded into the key.
-
-    Args:
-      key: PRNG key.
-      numbers: the numbers of the resamples, divided by four.
-      size: number of rows.
-      number: the first rows, which are drawn; the others are padding. It is an argument of the
-        compiled program, so that sets of several sizes share a program, and the draws of the first
-        rows are the same as without padding.
-      classes: if given, every class keeps its number of examples; padding is a separate class.
-    """
-    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
+    """Draw four resamples for each of the numbers; see `drawn` for the other arguments."""
+    words = functools.partial(_words, seed, numbers)
     if classes is None:
-        draw = functools.partial(_of_key, size=size, number=number)
+        counts = _of_all(words, size, number, thresholds)
     else:
-        draw = functools.partial(_within_classes, classes=classes)
-    return jax.vmap(draw)(keys).reshape(-1, size).astype(jnp.uint8)
+        counts = _within_classes(words, classes)
+    return counts.reshape(-1, size).astype(jnp.uint8)
 
 
 def drawn(
     key: Array, first: int, num_keys: int, size: int, number: int, classes: Any = None
 ) -> list[UInt8[Array, "resamples rows"]]:
-    """Draw the multiplicities of some numbers from the first on, in parts of bounded memory.
+    """Draw the multiplicities of some numbers from the first on, in parts that fit into a cache.
 
-    The parts are equal, so that they share a program; the last one may hold some more.
+    Args:
+      key: PRNG key.
+      first: the number of the first resample, divided by four.
+      num_keys: the number of resamples, divided by four.
+      size: number of rows.
+      number: the first rows, which are drawn; the others are padding. It is an argument of the
+        compiled program, so that sets of several sizes share a program, and the draws of the first
+        rows are the same as without padding.
+      classes: if given, every class keeps its number of examples; padding is a separate class.
+
+    Returns:
+      Equal parts, so that they share a program; the last one may hold some more resamples.
     """
+    seed = host_generator(key).integers(2**32, size=2, dtype=np.uint32)
     num_parts = -(-PER_KEY * num_keys * size // _ENTRIES)
     part = np.arange(-(-num_keys // num_parts))
+    of_set = size, number, _thresholds(number), classes
     starts = range(first, first + num_keys, len(part))
-    return [multiplicities(key, at + part, size, number, classes) for at in starts]
+    return [_multiplicities(seed, start + part, *of_set) for start in starts]
 
 
 def resamples_on_host(
@@ -85,50 +90,70 @@ def resamples_on_host(
     """Draw the multiplicities of all resamples in chunks."""
     parts = drawn(key, 0, -(-num_resamples // PER_KEY), padded_size(size), size)
     most = num_resamples - np.arange(0, num_resamples, len(parts[0]))
-    both = zip(map(np.asarray, parts), most, strict=True)
-    return [part[:number, :size] for part, number in both]
+    return [np.asarray(part)[:number, :size] for part, number in zip(parts, most, strict=True)]
 
 
-def _of_key(key: Array, size: int, number: Any) -> Int[Array, "four rows"]:
+def _of_all(words_of: Callable[..., Array], size: int, number: Any, thresholds: Array) -> Array:
     """Draw Poisson counts, exact to 1.5e-5, and add uniform draws up to the number of rows."""
-    words = _words(key, 0, size)
-    halves = jnp.concatenate([words >> 16, words & 0xFFFF]).astype(jnp.int32)
-    counts = jnp.zeros(halves.shape, jnp.int32)
-    for threshold in _thresholds(number):
-        counts += (halves >= threshold).astype(jnp.int32)
-    counts = jnp.where(jnp.arange(size, dtype=jnp.int32) < number, counts, 0)
-    # The mean of `_thresholds`, on the host, of as many rows as there are with padding.
-    expected = size * max(0.0, 1 - 6 / size**0.5)
+    expected = size * _mean(size)
     most_missing = size - max(0, math.floor(expected - 6 * math.sqrt(expected)))
+    rows, of_draws = (jnp.arange(end, dtype=jnp.uint32) for end in (size, 2 * most_missing))
+    words = words_of(jnp.concatenate([rows, ~of_draws]))  # draws are counted down from the last
+    halves = jnp.concatenate([words[..., :size] >> 16, words[..., :size] & 0xFFFF], axis=1)
+    reached = [(halves >= threshold).astype(jnp.int32) for threshold in thresholds]
+    counts = jnp.where(rows < number, functools.reduce(jnp.add, reached), 0)
 
     def filled(counts: Int[Array, " rows"], bits: UInt32[Array, " draws"]) -> Int[Array, " rows"]:
         missing = number - jnp.sum(counts, dtype=counts.dtype)
-        added = (jnp.arange(most_missing, dtype=counts.dtype) < missing).astype(jnp.int32)
-        return counts.at[_below(number, bits)].add(added)
+        is_missing = jnp.arange(most_missing, dtype=counts.dtype) < missing
+        return counts.at[_below(number, bits)].add(is_missing.astype(counts.dtype))
 
-    bits = jnp.concatenate([_words(key, stream, most_missing) for stream in (1, 2)])
-    return jax.vmap(filled)(counts, bits)
+    return jax.vmap(jax.vmap(filled))(counts, _four(words[..., size:]))
 
 
-def _words(key: Array, stream: int, size: int) -> UInt32[Array, "two rows"]:
-    """Draw two words of 32 random bits for each row; they do not depend on `size`.
+def _within_classes(words_of: Callable[..., Array], classes: Labels) -> Array:
+    """Replace each example by a random example of its class."""
+    by_class = jnp.argsort(classes)
+    ordered = classes[by_class]
+    first = jnp.searchsorted(ordered, ordered, side="left")
+    size = jnp.searchsorted(ordered, ordered, side="right") - first
 
-    `jax.random.bits` computes both words of a row and returns one of them.
+    def draw(bits: UInt32[Array, " rows"]) -> Int[Array, " rows"]:
+        index = by_class[first + _below(size, bits)]
+        return jnp.zeros(index.shape, jnp.int32).at[index].add(1)
+
+    words = words_of(jnp.arange(2 * len(classes), dtype=jnp.uint32))
+    return jax.vmap(jax.vmap(draw))(_four(words))
+
+
+def _words(seed: Array, numbers: Array, counters: Array) -> UInt32[Array, "keys two counters"]:
+    """Draw two words of 32 random bits for each number and each counter.
+
+    One call for all, since every call of this function takes time to compile.
     """
-    words_of_key = jax.random.bits(jax.random.fold_in(key, stream), (2,), jnp.uint32)
-    rows = jnp.arange(size, dtype=jnp.uint32)
-    return threefry_2x32(words_of_key, jnp.concatenate([rows, rows])).reshape(2, size)
+    of_numbers = numbers[:, None].astype(jnp.uint32)
+    pairs = jnp.stack(jnp.broadcast_arrays(of_numbers, counters))
+    return jnp.moveaxis(threefry_2x32(seed, pairs), 0, 1)
 
 
-def _thresholds(number: Any) -> Int[Array, " 8"]:
-    """Return the inverse CDF of a Poisson count at 16 bits: count k from the first k values on.
+def _four(words: UInt32[Array, "keys two counters"]) -> UInt32[Array, "keys four draws"]:
+    """Give two of the words of each draw to two resamples each."""
+    pairs = words.reshape(len(words), 2, -1, 2)
+    return jnp.moveaxis(pairs, -1, 2).reshape(len(words), PER_KEY, -1)
 
-    The mean is six standard deviations below 1, so that the total exceeds the number of rows once
-    in 1e9 resamples.
+
+def _mean(number: int) -> float:
+    """Return the mean of a Poisson count: six standard deviations of the total below 1.
+
+    So the total exceeds the number of rows once in 1e9 resamples.
     """
-    mean = jnp.maximum(0.0, 1 - 6 / jnp.sqrt(jnp.float32(number)))
-    chances = jnp.exp(-mean) * mean ** jnp.arange(8, dtype=mean.dtype) / _FACTORIALS
-    return jnp.round(jnp.cumsum(chances) * 2**16).astype(jnp.int32)
+    return max(0.0, 1 - 6 / number**0.5)
+
+
+def _thresholds(number: int) -> UInt32[np.ndarray, " 8"]:
+    """Return the inverse CDF of a Poisson count at 16 bits: count k from the first k values on."""
+    chances = math.exp(-_mean(number)) * _mean(number) ** np.arange(8) / _FACTORIALS
+    return np.round(np.cumsum(chances) * 2**16).astype(np.uint32)
 
 
 def _below(bound: Any, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:
@@ -142,20 +167,6 @@ def _below(bound: Any, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:
     middle = ((high * below) & 0xFFFF) + ((low * above) & 0xFFFF) + ((low * below) >> 16)
     product = high * above + ((high * below) >> 16) + ((low * above) >> 16) + (middle >> 16)
     return product.astype(jnp.int32)
-
-
-def _within_classes(key: Array, classes: Labels) -> Float[Array, "four rows"]:
-    """Replace each example by a random example of its class."""
-    by_class = jnp.argsort(classes)
-    ordered = classes[by_class]
-    first = jnp.searchsorted(ordered, ordered, side="left")
-    size = jnp.searchsorted(ordered, ordered, side="right") - first
-
-    def draw(key: Array) -> Float[Array, " rows"]:
-        index = by_class[first + jax.random.randint(key, size.shape, 0, size, size.dtype)]
-        return jnp.zeros(index.shape, jnp.float32).at[index].add(1)
-
-    return jax.vmap(draw)(jax.random.split(key, PER_KEY))
 
 
 # --------------------------------------------------------------------------------------------

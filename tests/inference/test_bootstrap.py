@@ -41,9 +41,9 @@ def losses(logits, labels):
 
 def resampled_counts(key, num_rows, num_resamples, classes=None):
     """Return the multiplicities of a multinomial bootstrap, resample by resample."""
-    numbers = jnp.arange(-(-num_resamples // resampling.PER_KEY))
-    drawn = jax.jit(resampling.multiplicities, static_argnums=2)
-    return np.asarray(drawn(key, numbers, num_rows, num_rows, classes))[:num_resamples]
+    num_keys = -(-num_resamples // resampling.PER_KEY)
+    parts = resampling.drawn(key, 0, num_keys, num_rows, num_rows, classes)
+    return np.concatenate(parts)[:num_resamples]
 
 
 def test_multiplicities_have_the_distribution_of_index_resampling():

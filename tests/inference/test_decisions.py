@@ -104,7 +104,7 @@ def test_the_threshold_has_the_least_cost_of_all(abstain_cost):
     below = matrix[labels, 0] if abstain_cost is None else np.full(150, abstain_cost)
     for cluster in (np.arange(150), np.arange(150) // 3):
         options = {"costs": costs, "abstain_cost": abstain_cost, "clusters": cluster}
-        actual = inference.best_threshold(logits, labels, key=KEY, num_resamples=4000, **options)
+        actual = inference.best_threshold(logits, labels, key=KEY, num_resamples=20_000, **options)
         assert actual.cost == pytest.approx(least, abs=1e-6)
         assert cost_at(actual.threshold + 1e-6) == pytest.approx(least, abs=1e-6)
         assert actual.low <= actual.threshold <= actual.high

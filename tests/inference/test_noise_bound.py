@@ -389,5 +389,5 @@ def test_cells_without_noise_in_the_draws_have_that_of_their_variance():
     random = np.random.default_rng(0)
     draws = random.standard_normal((5000, 2)) * [1, 0]
     variance, wanted = np.array([1.0, 0.0]), np.array([4.0, 9.0])
-    scaled = gaps_of_bins.with_variance(draws, variance, wanted, jax.random.key(0))
+    scaled = gaps_of_bins.with_variance(draws, variance, wanted, np.random.default_rng(0))
     np.testing.assert_allclose(scaled.std(axis=0), [2, 3], rtol=0.04)
