@@ -171,8 +171,7 @@ def _kernel_gram(confidence: Array, columns: Array, bandwidth: Number) -> Array:
     moved = (confidence - place) / bandwidth
     equal = grouped(jnp.ones_like(confidence))
     rising, falling = grouped(jnp.exp(moved)), grouped(jnp.exp(-moved))
-    fading = jnp.exp(-jnp.diff(places) / bandwidth)
-    below = _faded_sums(fading[:, None], rising[:-1])
+    below = _faded_sums(-jnp.diff(places)[:, None] / bandwidth, rising[:-1])
     across = product(falling[1:], below)
     return product(equal, equal) + across + across.T
 
@@ -213,13 +212,17 @@ def _squared_norm(gram: Array) -> Scalar:
 
 
 @jax.jit  # outside `jit` every level of the scan would be compiled separately
-def _faded_sums(fading: Array, values: Array) -> Array:
-    """Compute a running sum that adds a value at each step and is then multiplied by `fading`."""
+def _faded_sums(log_fading: Array, values: Array) -> Array:
+    """Compute a running sum that adds a value at each step and is then multiplied by a factor.
+
+    The factors of neighbouring confidences are so near 1 that the rounding of their product over
+    many rows changes the bandwidth: their logarithms are added.
+    """
 
     def joined(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
-        return first[0] * second[0], second[0] * first[1] + second[1]
+        return first[0] + second[0], jnp.exp(second[0]) * first[1] + second[1]
 
-    return lax.associative_scan(joined, (fading, fading * values))[1]
+    return lax.associative_scan(joined, (log_fading, jnp.exp(log_fading) * values))[1]
 
 
 def mmce(*, scale: Numbers = 2.0, bandwidth: Number = 0.4) -> Objective:
