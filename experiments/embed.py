@@ -44,13 +44,18 @@ def texts_of(given: str, encoder: TextEncoder, data_dir: str | None) -> data.Dat
     fitting = [key for key in known if "pieces" in checks.options_of(known[key])]
     checks.one_of("the data set of --data", name, fitting)
     checks.check_options(name, known[name], options)
-    longest = options.get("length", checks.options_of(known[name]).get("length", 0))
+    dataset = building.data_set(name, {**options, "pieces": str(encoder.folder)}, data_dir)
+    longest = max(_examples(dataset, part)[0].shape[1] for part in vectors.PARTS)
     if longest > encoder.places:
+        has_length = "length" in checks.options_of(known[name])
+        way = (
+            f"--data={name}:length={encoder.places}:cut=end" if has_length else "another --encoder"
+        )
         raise ValueError(
             f"{name} has texts of up to {longest} word pieces, and {encoder.folder.name} takes"
-            f" {encoder.places}: give --data={name}:length={encoder.places}:cut=end."
+            f" {encoder.places}: give {way}."
         )
-    return building.data_set(name, {**options, "pieces": str(encoder.folder)}, data_dir)
+    return dataset
 
 
 def identity(given: str, dataset: data.Dataset, encoder: TextEncoder) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+import types
 
 import jax
 import numpy as np
@@ -24,6 +25,7 @@ from tests.train.test_loop import run as fit
 
 JAX_ALONE = """
 import sys
+import types
 for name in ("calib_jax", "experiments", "configs", "flax", "optax", "orbax", "ml_collections"):
     sys.modules[name] = None  # importing it raises an error
 import jax
@@ -181,6 +183,14 @@ def test_only_missing_vectors_are_computed(texts, encoder, tmp_path):
         data.from_vectors(str(place))
     assert embedded(texts, encoder, place)[1] == 2
     np.testing.assert_allclose(np.load(place / "test.npy"), whole, rtol=0, atol=1e-6)
+
+
+def test_texts_that_are_longer_than_the_encoder_takes_are_refused(texts, encoder):
+    tiny.sst(texts)
+    short = types.SimpleNamespace(folder=encoder.folder, places=4)
+    for given, way in ((GIVEN, "--data=clinc150:length=4:cut=end"), ("sst", "another --encoder")):
+        with pytest.raises(ValueError, match=f"takes 4: give {way}"):
+            embed.texts_of(given, short, str(texts))
 
 
 def test_components_are_those_of_a_singular_value_decomposition():
