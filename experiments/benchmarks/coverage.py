@@ -101,7 +101,9 @@ _SETS = flags.DEFINE_integer("sets", 200, "Simulated data sets of each case.", l
 _EXAMPLES = flags.DEFINE_list("examples", ["200", "1000"], "Examples of a set.")
 _CLASSES = flags.DEFINE_list("classes", ["2", "10"], "Classes.")
 _ONLY = flags.DEFINE_list("only", list(QUESTIONS), f"Of {', '.join(QUESTIONS)}.")
-_CLUSTERS = flags.DEFINE_bool("clusters", False, "Draw clusters of 20 dependent examples.")
+_CLUSTERS = flags.DEFINE_bool(
+    "clusters", False, "Draw clusters of 20 dependent examples; confident has none."
+)
 
 
 def measured(

@@ -8,6 +8,7 @@ with beta 1 or 2, and 2 for the others. `memory` is the ratio of the bytes that 
 """
 
 import functools
+import math
 from typing import Any
 
 import jax
@@ -46,7 +47,7 @@ def measure(shape: tuple[int, int], dtype: str, names: list[str], rounds: int) -
         objective = losses.objective(name)
         state = objective.init(shape[1], jnp.ones(shape[1]))
         # The rows are the pixels of one image for losses of images.
-        axes = (1, -1, 8) if name in OF_IMAGES else (-1,)
+        axes = (1, -1, math.gcd(shape[0], 8)) if name in OF_IMAGES else (-1,)
         functions[name] = (functools.partial(_value, objective, axes), state)
     calls, memory = {}, {}
     for name, (function, state) in functions.items():
@@ -80,6 +81,8 @@ def main() -> None:
         cli.refusing(checks.one_of, "objective", name, list(losses.catalogue()))
     for dtype in _DTYPES.value:
         cli.refusing(checks.one_of, "dtype", dtype, DTYPES)
+        if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+            raise cli.Refused(f"--dtypes={dtype} needs the environment variable JAX_ENABLE_X64=1.")
     names = _ONLY.value or list(losses.catalogue())
     rows: list[timing.Row] = []
     for shape in map(timing.shape_of, timing.SHAPES.value or SHAPES):

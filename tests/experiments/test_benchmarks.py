@@ -125,7 +125,7 @@ def test_the_plans_have_the_blocks_of_our_networks(name):
 
 
 COMMANDS = {
-    "losses": ("--shapes=64x5", "--dtypes=float32", "--only=focal,mmce"),
+    "losses": ("--shapes=60x5", "--dtypes=float32", "--only=focal,mmce,neighbour_margin"),
     "metrics": ("--shapes=100x5", "--nopeers", "--resamples=10"),
     "training": ("--images=2", "--steps=1"),
     "coverage": ("--sets=2", "--examples=200", "--classes=2", "--only=two_models"),
@@ -149,6 +149,7 @@ def test_a_command_prints_its_rows_and_writes_them(name, tmp_path):
     [
         ("losses", "--shapes=8x", "must be EXAMPLESxCLASSES, such as 8192x100, got '8x'"),
         ("losses", "--only=fokal", "no objective is called 'fokal'; did you mean 'focal'?"),
+        ("losses", "--dtypes=float64", "needs the environment variable JAX_ENABLE_X64=1"),
         ("losses", "--dtypes=float3", "got 'float3'; did you mean 'float32'?"),
         ("training", "--loss=fokal", "no objective is called 'fokal'; did you mean 'focal'?"),
         ("training", "--model=vit", "must be resnet20 or resnet50, got 'vit'"),
