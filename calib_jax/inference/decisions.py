@@ -146,8 +146,7 @@ def decision_calibration(
     checks.level(level)
     evaluation = evaluated("decision_calibration", logits, labels, weights, clusters)
     evaluation.refuse_stated("decision_calibration")
-    cluster = evaluation.cluster
-    matrix = matrix_of(costs, evaluation.logits.shape[-1])
+    cluster, matrix = evaluation.cluster, matrix_of(costs, evaluation.logits.shape[-1])
     options = tuple(map(tuple, matrix.tolist())), abstain_cost
     decision, *columns = evaluation.columns(decided, *options)
     realized, stated, variance = (column.astype(np.float64) for column in columns)
