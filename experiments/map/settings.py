@@ -133,4 +133,5 @@ def read(path: pathlib.Path) -> dict[str, Any]:
 def write(path: pathlib.Path, records: Mapping[str, Any]) -> None:
     """Write one line for each record."""
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in records.items()]
+    path.parent.mkdir(parents=True, exist_ok=True)
     log.replace(path, "{\n" + ",\n".join(lines) + "\n}\n")

@@ -273,7 +273,7 @@ def test_a_condition_changes_one_option_and_has_five_seeds():
 
 def test_the_map_trains_what_has_no_record(tmp_path, monkeypatch):
     tiny.vectors(tmp_path, "banking77", encoder=settings.ENCODER)
-    out = tmp_path / "records.json"
+    out = tmp_path / "new" / "records.json"
     wanted = [s for s in settings.settings() if s.texts == "banking77"]
     wanted = [s for s in wanted if s.loss == "cross_entropy"]
     missing = next(s for s in wanted if s.condition == "width64")
