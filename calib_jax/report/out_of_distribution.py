@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -81,12 +80,9 @@ class OutOfDistribution:
         """Save ood.json, .csv, .md, .html and a ROC figure for each set; return the file names."""
         page, cells = self._page(self.pictures()), [vars(row) for row in self.rows]
         record = {"settings": self.settings, "calibrator": self.calibrator, "metrics": cells}
-        record = texts.without_nan(record | {"notes": page.notes})
-        others = {
-            "ood.json": json.dumps(record, indent=1) + "\n",
-            "ood.csv": texts.csv_lines(map(texts.in_csv, cells), [*cells[0]]),
-        }
-        return render.save(folder, "ood", page, others)
+        record["notes"] = page.notes
+        lines = texts.csv_lines(map(texts.in_csv, cells), [*cells[0]])
+        return render.save(folder, "ood", page, {"ood.csv": lines}, record)
 
     def pictures(self) -> dict[str, Figure]:
         """Draw the ROC curves of each set: one per score, before and after calibration."""

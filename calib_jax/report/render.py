@@ -6,10 +6,12 @@ The HTML is one file whose tables sort and which needs no network.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import html
 import importlib.resources
 import itertools
+import json
 import math
 import pathlib
 import string
@@ -83,7 +85,13 @@ class Page:
     metrics: Sequence[str] = ()
 
 
-def save(folder: Any, name: str, page: Page, others: Mapping[str, str]) -> list[str]:
+def save(
+    folder: Any,
+    name: str,
+    page: Page,
+    others: Mapping[str, str],
+    record: Mapping[str, Any] | None = None,
+) -> list[str]:
     """Write a page as Markdown and HTML, other texts, and the figures as PNG, all or none.
 
     Args:
@@ -91,19 +99,40 @@ def save(folder: Any, name: str, page: Page, others: Mapping[str, str]) -> list[
       name: the name of the page, without an ending.
       page: the contents.
       others: further texts, by the names of their files.
+      record: what a JSON file of this name holds. It also lists all files and those of earlier
+        records, which the next record may replace; any other file in the way is refused.
 
     Returns:
       the names of all files.
     """
     markdown = f"# {_escaped(page.title)}\n\n{as_markdown(page)}\n"
     written = {**others, f"{name}.md": markdown, f"{name}.html": as_html(page)}
+    pictures = [f"{figure}.png" for figure in page.figures]
+    if record is not None:
+        names = [f"{name}.json", *written, *pictures]
+        earlier = _refuse_others(pathlib.Path(folder), f"{name}.json", names)
+        everything = texts.without_nan({**record, "files": [*dict.fromkeys(names + earlier)]})
+        written = {names[0]: json.dumps(everything, indent=1, allow_nan=False), **written}
     with writing.staged(pathlib.Path(folder)) as new:
         for file, text in written.items():
             (new / file).write_text(text, encoding="utf-8", errors="backslashreplace")
         for file, figure in page.figures.items():
             (new / file).parent.mkdir(exist_ok=True)
             plots.save(figure, new / f"{file}.png")
-    return [*written, *(f"{figure}.png" for figure in page.figures)]
+    return [*written, *pictures]
+
+
+def _refuse_others(folder: pathlib.Path, record: str, names: list[str]) -> list[str]:
+    """Raise an error for a file in the way that no record lists; return the files of records."""
+    own: list[str] = []
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        listed = {*json.loads((folder / record).read_text(encoding="utf-8"))["files"]}
+        own = [file.name for file in sorted(folder.glob("*")) if file.name in listed]
+    for name in names:
+        if (folder / name).is_file() and name not in own:
+            place = one_line(str(folder / name))
+            raise ValueError(f"{place} is a file that no report wrote: give another folder.")
+    return own
 
 
 # ------------------------------------------------------------------------------------------------

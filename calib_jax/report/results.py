@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -221,31 +218,11 @@ class Report:
         raise KeyError(f"the report has no {missing}{nearest(metric, known)}")
 
     def save(self, folder: Any) -> list[str]:
-        """Save report.json, .csv, .md, .html and the figures; return the file names.
-
-        report.json lists them and those of earlier reports, which the next report may replace.
-        """
+        """Save report.json, .csv, .md, .html and the figures; return the file names."""
         from calib_jax.report.figures import pictures
 
-        contents = page(self, pictures(self))
-        names = [f"report.{ending}" for ending in ("json", "csv", "md", "html")]
-        names += [f"{name}.png" for name in contents.figures]
-        files = [*dict.fromkeys(names + _refuse_others(pathlib.Path(folder), names))]
-        others = {"report.json": as_json(self, files=files), "report.csv": as_csv(self)}
-        return render.save(folder, "report", contents, others)
-
-
-def _refuse_others(folder: pathlib.Path, names: list[str]) -> list[str]:
-    """Raise an error for a file in the way that no report lists; return the files of reports."""
-    own: list[str] = []
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-        listed = {*json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"]}
-        own = [file.name for file in sorted(folder.glob("*")) if file.name in listed]
-    for name in names:
-        if (folder / name).is_file() and name not in own:
-            place = texts.one_line(str(folder / name))
-            raise ValueError(f"{place} is a file that no report wrote: give another folder.")
-    return own
+        contents, others = page(self, pictures(self)), {"report.csv": as_csv(self)}
+        return render.save(folder, "report", contents, others, as_record(self))
 
 
 # ------------------------------------------------------------------------------------------------
@@ -280,10 +257,10 @@ def _records(report: Report) -> dict[str, Sequence[Row | Change]]:
     return {"metrics": report.rows, "changes": report.changes, **parts}
 
 
-def as_json(report: Report, *, files: Sequence[str] = ()) -> str:
-    """Write the whole report, with reliability tables, fits, and the names of its files."""
+def as_record(report: Report) -> dict[str, Any]:
+    """Collect the whole report, with reliability tables and fits."""
     event = report.event
-    everything = {
+    return {
         "settings": report.settings,
         **{name: [*map(vars, records)] for name, records in _records(report).items()},
         "reliability": _lists(report.reliability),
@@ -294,9 +271,7 @@ def as_json(report: Report, *, files: Sequence[str] = ()) -> str:
         "calibrator": report.calibrator,
         **({"calibrators": report.calibrators} if len(report.calibrators) > 1 else {}),
         "notes": [*caveats.warnings(report), *caveats.explanations(report)],
-        "files": list(files),
     }
-    return json.dumps(texts.without_nan(everything), indent=1, allow_nan=False)
 
 
 def _lists(reliability: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:

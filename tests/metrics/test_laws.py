@@ -164,6 +164,7 @@ def test_streamed_is_whole(name, monkeypatch):
                     total.update_stats(Joint({name: part}), num_rows=20)
                 return
             total.update_stats(Joint({name: part}), num_rows=20)
+        assert len(total.notes) == (ranks and limit == 30)
         wanted = stream._merged_by_cell(jax.device_get(whole)) if ranks and limit == 30 else whole
         assert_same_value(name, total.compute()[name], CATALOGUE[name].value(wanted))
 

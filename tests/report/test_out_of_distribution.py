@@ -25,14 +25,8 @@ FEW = {"num_resamples": 20}
 
 @pytest.fixture(scope="module")
 def actual():
-    return report.out_of_distribution(
-        INSIDE,
-        {"near": NEAR, "far": FAR},
-        calibrate="temperature",
-        fit_on=HELD_OUT,
-        scores=("entropy", "energy"),
-        **FEW,
-    )
+    fit = {"calibrate": "temperature", "fit_on": HELD_OUT, "scores": ("entropy", "energy")}
+    return report.out_of_distribution(INSIDE, {"near": NEAR, "far": FAR}, **fit, **FEW)
 
 
 def score_of(logits, score):
@@ -73,16 +67,20 @@ def test_each_set_keeps_its_size_in_every_resample(actual):
 
 def test_what_is_written(actual, tmp_path):
     names = actual.save(tmp_path)
-    written = [f"ood.{ending}" for ending in ("csv", "html", "json", "md")]
-    assert sorted(names) == [*written, "roc_far.png", "roc_near.png"]
+    assert sorted(names) == sorted(file.name for file in tmp_path.iterdir())
+    assert {"ood.csv", "ood.html", "ood.md", "roc_far.png", "roc_near.png"} < {*names}
     assert len((tmp_path / "ood.csv").read_text().splitlines()) == 1 + 2 * 2 * 2 * 3
     record = json.loads((tmp_path / "ood.json").read_text())
+    assert (record["calibrator"]["name"], record["files"]) == ("temperature", names)
     assert record["settings"]["outside"] == {"near": 50, "far": 50}
-    assert record["calibrator"]["name"] == "temperature"
     page = (tmp_path / "ood.md").read_text()
     assert "| near | entropy | temperature |" in page
     assert "![roc_far](roc_far.png)" in page
     assert "fitted on 200 other examples" in str(actual)
+    assert actual.save(tmp_path) == names
+    (tmp_path / "ood.json").unlink()
+    with pytest.raises(ValueError, match=r"ood\.csv is a file that no report wrote"):
+        actual.save(tmp_path)
 
 
 def test_whole_clusters_are_drawn():
