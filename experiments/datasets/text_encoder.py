@@ -118,6 +118,7 @@ def write_word_vectors(
     if factory is None or "vectors" not in options_of(factory):
         named = [key for key, other in data.catalogue().items() if "vectors" in options_of(other)]
         checks.one_of("the data set of word vectors", name, named)
+    pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)  # before minutes of work
     vocabulary = data.named(name, data_dir=data_dir).vocabulary
     assert isinstance(vocabulary, data.Vocabulary)
     words = [word for word in vocabulary.words if word != data.UNKNOWN]

@@ -16,7 +16,7 @@ import scipy.special
 from calib_jax import calibrators, data, models, train
 from calib_jax.data.formats import vectors
 from experiments import embed, exporting
-from experiments.datasets.text_encoder import TextEncoder, principal_components
+from experiments.datasets.text_encoder import TextEncoder, principal_components, write_word_vectors
 from experiments.evaluation import trained
 from tests.data import tiny
 from tests.experiments.processes import environment, finish
@@ -191,6 +191,15 @@ def test_texts_that_are_longer_than_the_encoder_takes_are_refused(texts, encoder
     for given, way in ((GIVEN, "--data=clinc150:length=4:cut=end"), ("sst", "another --encoder")):
         with pytest.raises(ValueError, match=f"takes 4: give {way}"):
             embed.texts_of(given, short, str(texts))
+
+
+def test_every_word_has_a_vector_in_a_file_of_a_new_folder(texts, tiny_folder, tmp_path):
+    path = tmp_path / "new" / "vectors.txt"
+    write_word_vectors(str(path), str(texts / "bert"), "sst", 2, data_dir=str(tiny_folder))
+    words = data.named("sst", data_dir=str(tiny_folder)).vocabulary.words
+    lines = [line.split(" ") for line in path.read_text().splitlines()]
+    assert [len(line) for line in lines] == [3] * len(lines)
+    assert [line[0] for line in lines] == [word for word in words if word != data.UNKNOWN]
 
 
 def test_components_are_those_of_a_singular_value_decomposition():
