@@ -119,7 +119,10 @@ def _with_one_more(weight: Vector, hits: Vector) -> Vector:
     before i by (-1, -1). The edge of the hull between the two parts has the required slope. From
     group to group one more point moves back, and both ends of the edge only move right.
     """
-    x, y = (jnp.append(0, jnp.cumsum(part)) for part in (weight, hits))
+    # Multiples of one power of two have exact sums: where the weight of a group is lost beside the
+    # sum, its hits are lost, too, and no edge is vertical.
+    unit = numerics.power_of_two(jnp.sum(weight)) * jnp.finfo(weight.dtype).eps
+    x, y = (jnp.append(0, jnp.cumsum(unit * jnp.round(part / unit))) for part in (weight, hits))
     size = len(weight)
     following = _hull_after(x, y)
 

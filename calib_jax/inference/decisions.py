@@ -50,8 +50,8 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.types import Array
+from calib_jax.inference import p_values
 from calib_jax.inference.evaluation import evaluated
-from calib_jax.inference.p_values import flipped, host_generator, normal_test, paired_test
 from calib_jax.metrics.contract import Predictions
 from calib_jax.metrics.selective import check_abstain_cost, decided, matrix_of
 
@@ -86,8 +86,8 @@ class BestThreshold(NamedTuple):
 
     Attributes:
       threshold: answer, or take decision 1, where the score is greater.
-      low: lower end of the interval of the threshold.
-      high: upper end of the interval of the threshold.
+      low: lower end of the interval of the threshold; NaN with fewer than 10 examples or clusters.
+      high: upper end of the interval of the threshold; NaN as `low`.
       cost: the mean cost at the threshold, on the examples on which the threshold was chosen.
     """
 
@@ -120,10 +120,11 @@ def decision_calibration(
       abstain_cost: see `expected_cost`; abstention costs as much as stated, and is left out.
       level: the nominal coverage of the intervals, a fraction.
       clusters: `[*batch]`, the cluster of each example; examples of different clusters are
-        independent. Use some 30 or more; intervals and p-values are NaN below 10.
+        independent. Use some 30 or more.
 
     Returns:
-      One `DecisionCost` per decision with examples. Use `holm` to correct the p-values for the
+      One `DecisionCost` per decision with examples; the ends and the p-value are NaN if it has
+      fewer than 10 examples or clusters. Use `holm` to correct the p-values for the
       number of decisions. A p-value is NaN where a calibrated model expects too few costly outcomes
       for a normal test: where the variances of the costs, under the probabilities, add up to less
       than the squared range of the decision's costs. With the default costs, this is less than
@@ -145,25 +146,25 @@ def decision_calibration(
     checks.level(level)
     evaluation = evaluated("decision_calibration", logits, labels, weights, clusters)
     evaluation.refuse_stated("decision_calibration")
-    cluster = evaluation.cluster
-    matrix = matrix_of(costs, evaluation.logits.shape[-1])
+    cluster, matrix = evaluation.cluster, matrix_of(costs, evaluation.logits.shape[-1])
     options = tuple(map(tuple, matrix.tolist())), abstain_cost
     decision, *columns = evaluation.columns(decided, *options)
     realized, stated, variance = (column.astype(np.float64) for column in columns)
     by_decision = {}
     for each in np.unique(decision[decision < matrix.shape[1]]):  # no abstention
         chosen = decision == each
-        gap, of_null = (realized - stated)[chosen], float(np.sum(variance[chosen]))
+        gap = (realized - stated)[chosen]
+        num, difference = len(gap), float(np.mean(gap))
+        of_null = float(np.sum(variance[chosen])) if num >= p_values.LEAST_UNITS else math.nan
         # With fewer dear outcomes expected than about one, their mean is far from normal.
         enough = of_null >= np.ptp(matrix[:, each]) ** 2 > 0
-        num, difference = len(gap), float(np.mean(gap))
         if cluster is None:
             # The interval needs the spread of this model, the test the spread of a calibrated one.
             spread = float(np.maximum(of_null, np.sum(np.square(gap - difference))))
-            interval = normal_test(difference, spread / num**2, level)
-            test = normal_test(difference, of_null / num**2, level)
+            interval = p_values.normal_test(difference, spread / num**2, level)
+            test = p_values.normal_test(difference, of_null / num**2, level)
         else:
-            interval = test = paired_test(gap, cluster[chosen], level, student=True)
+            interval = test = p_values.paired_test(gap, cluster[chosen], level, student=True)
         p_value = test.p_value if enough else np.nan
         means = float(np.mean(stated[chosen])), float(np.mean(realized[chosen]))
         by_decision[int(each)] = DecisionCost(num, *means, *interval[:3], p_value)
@@ -241,20 +242,20 @@ def best_threshold(
     costs_of = np.where(kinds[:, :1] > np.arange(len(thresholds)), kinds[:, 1:2], kinds[:, 2:])
     mean = counts @ costs_of / len(score)
     best = int(np.argmin(mean))
-    noise = costs_of - mean
-    if cluster is None or np.max(np.bincount(cluster)) == 1:
+    if evaluation.num_units < p_values.LEAST_UNITS:
+        return BestThreshold(float(thresholds[best]), np.nan, np.nan, float(mean[best]))
+    noise, random = costs_of - mean, p_values.host_generator(key)
+    if cluster is None:
         # The sum of the random signs of the examples of a kind.
-        signs = 2 * host_generator(key).binomial(counts, 0.5, (num_resamples, len(counts))) - counts
+        signs = 2 * random.binomial(counts, 0.5, (num_resamples, len(counts))) - counts
         draws = signs @ noise / len(score)
     else:
         shape = np.max(cluster) + 1, len(counts)
         cell = cluster * len(counts) + kind.ravel()
         noise = np.bincount(cell, minlength=np.prod(shape)).reshape(shape) @ noise
-        if evaluation.few_clusters:
-            return BestThreshold(float(thresholds[best]), np.nan, np.nan, float(mean[best]))
         # Sorted by a projection, so that the draws do not depend on the order of the examples.
         noise = noise[np.argsort(noise @ np.cos(np.arange(len(thresholds))), kind="stable")]
-        draws = flipped(host_generator(key), num_resamples, noise) / len(score)
+        draws = p_values.flipped(random, num_resamples, noise) / len(score)
     largest = draws - np.min(draws, axis=1, keepdims=True)
     kept = np.flatnonzero(mean - np.min(mean) <= np.quantile(largest, level, axis=0) + 1e-12)
     # The cost is constant up to the next threshold.
@@ -346,14 +347,14 @@ def guaranteed_coverage(
     thresholds = _grid(evaluation.logits.shape[-1])
     answered = _above(confidence, thresholds)
     if evaluation.cluster is None:
-        p_values = _tails(errors[answered], answered, risk)
+        of_thresholds = _tails(errors[answered], answered, risk)
     else:
         largest = np.full(np.max(evaluation.cluster) + 1, -np.inf)
         np.maximum.at(largest, evaluation.cluster, confidence)
         size = int(np.max(np.bincount(evaluation.cluster)))
         clusters_answered = _above(largest, thresholds)
-        p_values = _bounds(errors[answered], answered, clusters_answered, size, risk)
-    chosen = _last_rejected(answered / len(hit), p_values, 1 - level)
+        of_thresholds = _bounds(errors[answered], answered, clusters_answered, size, risk)
+    chosen = _last_rejected(answered / len(hit), of_thresholds, 1 - level)
     if chosen is None:
         return GuaranteedCoverage(math.nan, 0.0, math.nan)
     num = int(answered[chosen])
@@ -394,23 +395,23 @@ def _bounds(
     mean = np.minimum(total / np.maximum(clusters, 1), risk)
     gain = rel_entr(mean, risk) + rel_entr(1 - mean, 1 - risk)
     bentkus = math.e * _tails(np.ceil(total - 1e-9).astype(int), clusters, risk)
-    p_values = np.minimum(1, np.minimum(np.exp(-clusters * gain), bentkus))
-    return np.where(clusters > 0, p_values, 1.0)
+    of_thresholds = np.minimum(1, np.minimum(np.exp(-clusters * gain), bentkus))
+    return np.where(clusters > 0, of_thresholds, 1.0)
 
 
-def _last_rejected(share: np.ndarray, p_values: np.ndarray, error: float) -> int | None:
+def _last_rejected(share: np.ndarray, of_thresholds: np.ndarray, error: float) -> int | None:
     """Test in order with the errors of the starts; return the index of the last rejection.
 
     Args:
       share: the share of the examples above each threshold.
-      p_values: the p-value of each threshold.
+      of_thresholds: the p-value of each threshold.
       error: the probability of a wrong rejection.
     """
     given = np.zeros(len(share))
     for start, part in _STARTS.items():
         given[np.argmax(share >= start) if start < 1 else -1] += part * error
     available, chosen = 0.0, None
-    for place, (part, p_value) in enumerate(zip(given, p_values, strict=True)):
+    for place, (part, p_value) in enumerate(zip(given, of_thresholds, strict=True)):
         available += part
         if available > 0 and p_value <= available:
             chosen = place

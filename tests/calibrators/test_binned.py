@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 
+from calib_jax import metrics
 from calib_jax.calibrators import bbq, histogram, isotonic, venn_abers
 from tests.calibrators import ONES, problem
 
@@ -331,6 +332,15 @@ def test_the_hull_in_its_extreme_cases(hits, x64):
     actual = np.transpose(venn_abers.bounds(params, jnp.asarray(logits)))
     np.testing.assert_allclose(actual, expected, atol=1e-9)
     assert (actual[:, 0] <= actual[:, 1]).all()
+
+
+def test_small_weights_beside_a_large_sum_leave_p0_below_p1():
+    random = np.random.default_rng(0)
+    stated = np.linspace(0.02, 0.98, 50_000, dtype=np.float32)
+    weights, correct = random.gamma(0.3, 1, len(stated)), random.random(len(stated)) < stated
+    params = venn_abers.fit(metrics.Stated(stated, correct), weights=weights)
+    p0, p1 = venn_abers.bounds(params, stated)
+    assert (p0 <= p1).all()
 
 
 def test_other_numbers_of_classes_are_refused_or_nan_inside_jit():

@@ -170,6 +170,9 @@ def test_rare_errors_have_no_p_value():
         np.tile(np.log([[0.9, 0.1]]), (20, 1)), np.ones(20, int)
     )
     assert enough[0].p_value < 1e-6  # 2 errors are expected of 20, and 20 seen
+    few = np.tile(np.log([[0.6, 0.4]]), (9, 1)), np.ones(9, int)  # 9 show too little
+    assert np.isnan(inference.decision_calibration(*few)[0][4:]).all()
+    assert np.isnan(inference.best_threshold(*few, key=KEY, abstain_cost=0.4)[1:3]).all()
 
 
 def tail_of(wrong, cluster, size, risk):
