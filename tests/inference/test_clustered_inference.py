@@ -360,7 +360,8 @@ def test_size_and_coverage(num_classes, correlation):
     by_row = rejected.pop("ece by row")
     # Skewed sums of clusters: neither signs nor a chi-squared distribution reproduce them.
     assert max(rejected.pop(name) for name in ("classwise_ece", "cox")) <= 400 * 0.12
-    assert max(rejected.values()) <= 400 * 0.083  # 5 % and three standard errors
+    # 1,000 other sets: 4 to 8 % of 100 clusters, most with two classes and a correlation of 1.
+    assert max(rejected.values()) <= 400 * 0.1
     squared = [covered.pop(("squared", beta)) for beta in (1.0, 1.5)]
     assert min(squared) >= 400 * 0.77  # asymptotic, of 100 clusters
     assert min(covered.values()) >= 400 * 0.88
